@@ -226,6 +226,8 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
             f"{path}: hidden_size {config['hidden_size']} is not a multiple of num_attention_heads "
             f"{config['num_attention_heads']}: copy the file again."
         )
+    is_said = family is not None or config.get("classifier_dropout") is not None
+    in_heads = "classifier_dropout" if is_said else "hidden_dropout_prob"  # as transformers has it
     entry = "hidden_act" if family is None else family.ACTIVATION
     activation = "gelu" if entry is None else config.get(entry, "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
@@ -236,7 +238,7 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         **{ours: float(config.get(theirs) or 0.0) for theirs, ours in _DROPOUTS.items()},
         "activation_dropout": 0.0,
         **({"encoder_normalize_before": True} if model_type == PRE_NORM else {}),
-        "pooler_dropout": float(config.get("classifier_dropout") or 0.0),
+        "pooler_dropout": float(config.get(in_heads) or 0.0),
         "activation_fn": activation,
         "layer_norm_eps": epsilon,
         "pooler_activation_fn": "tanh",

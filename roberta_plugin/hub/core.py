@@ -116,13 +116,13 @@ class HubCore(nn.Module):
 
     def as_batch(self, tokens: Tensor) -> Batch:
         """Ids (T,) or (B, T), which may be padded."""
-        tokens = self.checked_ids(tokens, dims=(1, 2), least=1)
+        tokens = self._checked_ids(tokens, dims=(1, 2), least=1)
         tokens = tokens.unsqueeze(0) if tokens.dim() == 1 else tokens  # (T,) -> (1, T)
         self.check_length(tokens.size(-1))
         lengths = tokens.ne(self.vocabulary.pad_id).sum(dim=1).tolist()
         return Batch(tokens.to(self.device), lengths, list(range(len(tokens))))
 
-    def checked_ids(self, tokens: Any, *, dims: Sequence[int], least: int = 0) -> Tensor:
+    def _checked_ids(self, tokens: Any, *, dims: Sequence[int], least: int = 0) -> Tensor:
         """The ids as a tensor of this many dimensions, each row of `least` or more; raises ValueError for others."""
         try:
             ids = torch.as_tensor(tokens)

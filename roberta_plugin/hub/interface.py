@@ -110,6 +110,7 @@ class RobertaHub(HubCore):
             return cls(
                 graph.model, tokenizer=graph.tokenizer, vocabulary=graph.vocabulary, trained_on=graph.trained_on
             ).eval()
+        device = running.usable_device(device)
         check_precision(precision, torch.device(device))
         if data_name_or_path is not None:
             if data is not None:
@@ -167,7 +168,7 @@ class RobertaHub(HubCore):
 
     def decode(self, tokens: Tensor | Sequence[int]) -> str | list[str]:
         """(T,) ids -> text; a list of texts where the sequence holds several sentences separated by `</s> </s>`."""
-        texts = self.codec.decode(self.checked_ids(tokens, dims=(1,)).tolist())
+        texts = self.codec.decode(self._checked_ids(tokens, dims=(1,)).tolist())
         return texts[0] if len(texts) == 1 else texts
 
     @overload
@@ -248,6 +249,8 @@ class RobertaHub(HubCore):
             ValueError: if the words are not those of the sentence, or the sentence is too long for the model.
         """
         (sentence,) = texts_in([sentence], most=1)
+        if tokenizer is not None and not callable(tokenizer):
+            raise ValueError(f"tokenizer must be a function from a text to its words, got {tokenizer!r:.80}.")
         if words is None:
             words = [str(word) for word in (tokenizer or self.codec.words)(sentence)]
         words = texts_in(words, most=1, what="word")

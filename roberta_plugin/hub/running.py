@@ -52,9 +52,9 @@ class Batch(NamedTuple):
         return min(self.lengths) < self.tokens.size(1)
 
 
-def usable_device(name: str | None) -> str:
+def usable_device(name: str | torch.device | None) -> str:
     """The device of this name, or a GPU if there is one, or the CPU."""
-    device = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = str(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:

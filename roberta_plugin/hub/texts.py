@@ -29,7 +29,7 @@ Text = str | Sequence[str]
 
 
 def texts_in(values: Any, *, most: int = sys.maxsize, what: str = "text") -> list[Any]:
-    """All texts of a list, a generator or a column of a table, each a str, or a tuple of up to `most` for a pair.
+    """All texts of a list, a generator or a column of a table, each a str, or a list of up to `most` for a pair.
 
     Raises:
         ValueError: naming the first that is neither; `what` names them.

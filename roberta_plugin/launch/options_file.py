@@ -283,6 +283,8 @@ def _with_base(path: Path) -> list[Section]:
     base = file.subsection("base")
     if isinstance(base.content, list | dict):
         raise base.error("base must be the path of a recipe; options of fairseq-train belong under train.")
+    if base and not (path.parent / base.content).is_file():
+        raise base.error(f"there is no file {path.parent / base.content}: base is a path as seen from this file.")
     return [file, read_file(path.parent / base.content)] if base else [file]
 
 

@@ -191,7 +191,7 @@ def batch_of(train: Mapping[str, Any], *, gpus: int) -> dict[str, Any]:
 
 
 def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
-    """The keys of a recipe and of its base; the recipe's win, option by option under `train`.
+    """The keys of a recipe and of its base; the recipe's win, name by name under `train`, `env` and `sbatch`.
 
     Where neither gives a batch, that of a recipe of the package holds on any number of GPUs.
     """
@@ -204,7 +204,10 @@ def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
         if len(files) > 1:
             raise ValueError(f"{config}: with a base, train must be options and their values in both files.")
         train = file["train"]
-    merged, package_recipe = {**base, **file, "train": train}, files[-1]
+    both = [name for name in BAGS if name in base and name in file]
+    with files[0].located():
+        bags = {name: with_entries(base[name], with_entries(file[name], ())) for name in both}
+    merged, package_recipe = {**base, **file, **bags, "train": train}, files[-1]
     merged.pop("base", None)
     if package_recipe.path.parent == RECIPES and not any("update-freq" in train_of(each) for each in files[:-1]):
         train.pop("update-freq", None)

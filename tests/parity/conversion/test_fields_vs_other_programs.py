@@ -140,6 +140,20 @@ def test_classes_have_the_names_of_their_numbers_or_are_refused(theirs, tmp_path
             read_any(folder)
 
 
+def test_dropout_in_heads_is_that_of_the_layers_where_no_other_is_said(theirs, tmp_path):
+    for config, dropout in (({}, 0.3), ({"classifier_dropout": 0.0}, 0.0), ({"classifier_dropout": 0.2}, 0.2)):
+        folder = changed(
+            theirs / "roberta",
+            "config.json",
+            tmp_path,
+            {"classifier_dropout": None, "hidden_dropout_prob": 0.3, **config},
+        )
+        assert read_any(folder).state["cfg"]["model"]["pooler_dropout"] == dropout
+        exported(folder, tmp_path / "back")
+        head = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "back").classifier
+        assert head.dropout.p == dropout  # whoever fine-tunes it on
+
+
 def test_parts_of_weights_that_would_answer_otherwise_are_refused_or_named(theirs, tmp_path):
     """Each of them answered here by other numbers than in transformers, without a word."""
     word, decoder = "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"

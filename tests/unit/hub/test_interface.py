@@ -216,6 +216,12 @@ def test_a_checkpoint_of_fairseqs_sentence_prediction_is_usable(
     assert hub.predict("sentence_classification_head", hub.encode("good", "bad")).shape == (1, 2)
 
 
+@pytest.mark.parametrize("device", ["moon", 5, b"cpu"])
+def test_a_device_that_is_not_there_is_refused(tmp_path, tokenizer_folder, device):
+    with pytest.raises(ValueError, match=r"--device .* cannot be used here \(.*Give cpu, or leave it out"):
+        RobertaHub.from_pretrained(save(state_of(tokenizer_folder), tmp_path), data=tokenizer_folder, device=device)
+
+
 def test_from_pretrained_of_the_model_is_the_hub_and_reads_the_checkpoint_once(tmp_path, tokenizer_folder, monkeypatch):
     reads, load = [], torch.load
     monkeypatch.setattr(torch, "load", lambda *args, **options: reads.append(1) or load(*args, **options))
@@ -450,6 +456,7 @@ CALLS = {
     "num_classes": lambda hub, value: hub.register_classification_head("new", num_classes=value),
     "folder": lambda hub, value: hub.from_pretrained(value),
     "data": lambda hub, value: hub.from_pretrained("nowhere", data=value),
+    "tokenizer": lambda hub, value: hub.extract_features_aligned_to_words("good", tokenizer=value),
 }
 STRANGE = [b"good <mask>", 5.5, [None], [float("nan")], [[]], [["good", None]], {"good": 1}, {"good"}, ["a \ud800"]]
 STRANGE += [[0, 99999, 2], torch.tensor([0.0, 2.0]), torch.tensor([0, 999]), torch.zeros(1, 1, 3, dtype=torch.int64)]

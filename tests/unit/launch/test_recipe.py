@@ -145,6 +145,18 @@ def test_a_recipe_holds_only_what_differs_from_its_base(config):
     assert (recipe.nodes, recipe.gpus_per_node, recipe.output_dir) == (1, 8, Path("runs/base"))
     assert recipe.train[0] == "books-bin"
     assert recipe.train[-3:] == ("1e-8", "--bf16", "--cpu")
+    small.write_text("base: launch.yaml\nenv: {A: 1, NCCL_DEBUG: INFO}\nsbatch:\n")
+    assert load_recipe(small, flags={}).env == ("A=1", "NCCL_DEBUG=INFO"), "name by name"
+    small.write_text("base: launch.yaml\nenv: {A: 1}\n")
+    assert load_recipe(small, flags={}).env == ("NCCL_DEBUG=WARN", "A=1")
+    small.write_text("nodes: 1\nbase: nowhere.yaml\n")
+    with pytest.raises(
+        ValueError, match=r"small\.yaml, line 2: base: there is no file .*nowhere\.yaml: base is a path"
+    ):
+        load_recipe(small, flags={})
+    small.write_text("base: launch.yaml\nenv: {A: [1]}\n")
+    with pytest.raises(ValueError, match=r"small\.yaml, line 2: .*each value of sbatch and env must be one text"):
+        load_recipe(small, flags={})
     with pytest.raises(ValueError, match=r"launch\.yaml, line 3: --nodes is 'x'"):
         config.write_text(CONFIG.replace("nodes: 4", "nodes: x"))
         small.write_text("base: launch.yaml\n")
