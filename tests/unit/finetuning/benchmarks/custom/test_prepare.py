@@ -37,6 +37,13 @@ def test_every_kind_is_prepared_is_sound_and_is_known_again(prepare_table, tmp_p
     )
     check_same(prepared, DataSettings(task="custom", raw=tmp_path, tokenizer=tokenizer, max_length=64, options=options))
     check_same(prepared, DataSettings(task="custom"))
+    table = tmp_path / str(options.train)
+    table.write_text(table.read_text() + "\n")
+    edited = DataSettings(task="custom", raw=tmp_path, tokenizer=tokenizer, max_length=64, options=options)
+    with pytest.raises(
+        ValueError, match=rf"the content of {table.name} was 1 file with [0-9,]+ bytes .* and is 1 file"
+    ):
+        check_same(prepared, edited)
     with pytest.raises(ValueError, match=r"--valid-share was 0\.1 and is 0\.5 now"):
         check_same(prepared, DataSettings(task="custom", options=CustomOptions(valid_share=0.5)))
 
@@ -327,6 +334,13 @@ def test_an_id_is_never_the_text_of_nothing(prepare_table, tmp_path):
         write_json_lines(tmp_path / "numbers.jsonl", [*rows[:3], {**rows[3], "id": empty}, *rows[4:]])
         with pytest.raises(ValueError, match=r"line 4: the id in the column 'id' is empty\. Fill it in, or leave"):
             prepare_table(train="numbers.jsonl", id_column="id", output="empty")
+
+
+def test_rows_with_a_fault_are_counted_where_the_first_is_named(prepare_table):
+    """So that nobody corrects a row a start."""
+    rows = [{"text": "" if number % 10 == 3 else f"text {number}", "label": number % 2} for number in range(60)]
+    with pytest.raises(ValueError, match=r"line 5: the column 'text' is empty\..* 6 of 60 rows have a fault\."):
+        prepare_table("classification", rows=rows)
 
 
 def test_a_column_that_holds_no_labels_is_named_as_such_where_nothing_can_be_cut_off(prepare_table):
