@@ -198,24 +198,27 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
     length = int(parsed.tokens_per_sample)  # the model may have positions that it was not trained on
     evaluation = evaluate(network, vocabulary, data_bin, split=split, break_mode=mode, length=length)
     evaluation |= {"split": split, "answers": []}
+    quoted = shlex.quote(str(model))
+    may_follow = (
+        f"Next:\n  roberta fill-mask {quoted} 'A sentence with a <mask>.'\n"
+        f"  roberta finetune custom --train TABLE --model {quoted} --output-dir runs/tuned\n"
+        f"  roberta export {quoted} --to huggingface --output-dir {shlex.quote(str(folder / 'exported'))}"
+    )
     try:
         hub = RobertaHub.from_pretrained(model, checkpoint_file="checkpoint_last.pt", data=data_bin)
         evaluation["answers"] = fill(hub, data_bin / split)
     except FileNotFoundError:  # scores need no tokenizer
-        say(f"{data_bin} has no tokenizer beside dict.txt, as one by `roberta binarize` has: no masks are filled.")
+        may_follow = (
+            f"{data_bin} has no tokenizer beside dict.txt, as one by `roberta binarize` has: no masks are filled. Copy "
+            "the files of yours there before you use, fine-tune or export the model."
+        )
     logs = [folder / "train.log"] if (folder / "train.log").is_file() else sorted(folder.glob("logs/*_0_log.out"))
     write_report(folder, evaluation=evaluation, command=plan.command, logs=logs)
     if evaluation["answers"]:
         say("\nHeld-out sentences, one word masked in each; the five most probable tokens:\n")
     for answer in evaluation["answers"]:
         say(f"  {answer_line(answer)}")
-    quoted = shlex.quote(str(model))
-    say(
-        f"\n{summary(evaluation)}\nReport, with the curve: {folder / 'report.md'}\n\nNext:\n"
-        f"  roberta fill-mask {quoted} 'A sentence with a <mask>.'\n"
-        f"  roberta finetune custom --train TABLE --model {quoted} --output-dir runs/tuned\n"
-        f"  roberta export {quoted} --to huggingface --output-dir {shlex.quote(str(folder / 'exported'))}"
-    )
+    say(f"\n{summary(evaluation)}\nReport, with the curve: {folder / 'report.md'}\n\n{may_follow}")
 
 
 def say(text: str) -> None:

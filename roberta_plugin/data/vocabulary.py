@@ -94,9 +94,10 @@ class Vocabulary:
         """
         path = Path(path)
         if not path.is_file():
+            inner = [str(found.parent) for found in sorted(path.parent.glob("*/dict.txt"))[:5]]
             raise FileNotFoundError(
                 f"{path} does not exist: name the folder that holds dict.txt, a data-bin of `roberta binarize` or a "
-                "tokenizer of `roberta tokenizer train`."
+                f"tokenizer of `roberta tokenizer train`{', such as ' * bool(inner)}{', '.join(inner)}."
             )
         try:
             vocabulary = cls(_parse(line, number) for number, line in enumerate(_read_rows(path), start=1))

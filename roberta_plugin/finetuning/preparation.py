@@ -167,6 +167,7 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
             f"{prepared.folder} is prepared for {prepared.task}, not for {wanted.task}: give another --data."
         )
     before, now = dict(prepared.settings), dict(_settings(prepared, wanted))
+    names = {"dictionary": "dict.txt"}
     if wanted.tokenizer is not None:
         before["tokenizer"] = prepared.content.get("tokenizer") or {}
         now["tokenizer"] = load_tokenizer(wanted.tokenizer).description()
@@ -176,14 +177,17 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
         benchmark = benchmark_of(prepared.task)
         wanted_source = describe_files(benchmark.source_files(benchmark.files(wanted.raw, wanted.task_options)))
         before["raw"], now["raw"] = (
-            f"{source['files']} files with {source['bytes']:,} bytes (SHA-256 {source.get('sha256')})"
+            f"{source['files']} file{'s' * (source['files'] != 1)} with {source['bytes']:,} bytes "
+            f"(SHA-256 {source.get('sha256')})"
             for source in (prepared.content["source"], wanted_source)
         )
+        if prepared.task == "custom":  # whose tables need no --raw
+            names["raw"] = f"the content of {', '.join(wanted_source['names'])}"
     changes = differences(
         before,
         now,
         free=lambda name: name not in now,
-        named=lambda name: "dict.txt" if name == "dictionary" else option_name(name),
+        named=lambda name: names.get(name) or option_name(name),
     )
     refuse(
         f"{prepared.folder} was prepared with other settings than this command gives",

@@ -88,6 +88,9 @@ def test_a_data_bin_without_a_tokenizer_gets_its_scores(folder, trained, capsys)
     show_results(folder / "run", SimpleNamespace(parsed=options, on_gpu=False, command=["x"]), f"{folder},{bare}")
     said = capsys.readouterr().out
     assert "no masks are filled" in said and "of the masked tokens correctly" in said
+    assert "roberta fill-mask" not in said and "Copy the files of yours there" in said, (
+        "what cannot work is not advised"
+    )
 
 
 def test_the_same_command_has_nothing_to_do_and_another_is_refused_by_its_options(folder, trained, capsys):

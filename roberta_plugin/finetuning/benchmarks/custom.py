@@ -279,7 +279,15 @@ def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
             f"{without[0].where}: the label is empty, and {len(rows) - len(without):,} of {len(rows):,} rows of the "
             "test table have one. Fill in or leave out the rows without a label, or leave the whole column out."
         )
-    examples = [kind.read(row, is_labelled=not without) for row in rows]
+    examples, faults = [], []
+    for row in rows:
+        try:
+            examples.append(kind.read(row, is_labelled=not without))
+        except ValueError as error:
+            faults.append(error)
+    if faults:
+        others = f" {len(faults):,} of {len(rows):,} rows have a fault." if 1 < len(faults) < len(rows) else ""
+        raise ValueError(f"{faults[0]}{others}") from faults[0]
     id_column, group_column = kind.settings["id_column"], kind.settings["group_column"]
     if id_column is not None:
         remedy = f"correct one of the two in the column {id_column!r}, or leave --id-column out"

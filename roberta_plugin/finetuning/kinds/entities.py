@@ -498,7 +498,8 @@ class _Columns:
         if len(cells) != self._num_cells:
             raise ValueError(
                 f"{self._path}, line {number} has {len(cells)} columns, and the first line {self._num_cells}: "
-                f"{short(' '.join(cells))}. Correct the line; columns are separated by tabs or spaces."
+                f"{short(' '.join(cells))}. Correct the line, and remove comments, as '# id 1'; columns are separated "
+                "by tabs or spaces."
             )
         word, tag = cells[self._words], cells[self._tags]
         if self.has_tags and not tag:

@@ -130,6 +130,12 @@ def test_shows_counts(inspected):
         assert part in shown
 
 
+def test_a_folder_of_data_bins_is_no_data_bin_and_they_are_named(data_bin, capsys):
+    """As the folder of a run, or of several languages."""
+    assert main(["inspect", str(data_bin.parent)]) == 2
+    assert f"a tokenizer of `roberta tokenizer train`, such as {data_bin}." in capsys.readouterr().err
+
+
 def test_counts_of_train_are_shown_for_the_other_splits_and_one_that_the_manifest_lacks_is_named(data_bin, inspected):
     for end in ("bin", "idx"):
         shutil.copy(data_bin / f"train.{end}", data_bin / f"dev.{end}")

@@ -34,6 +34,18 @@ def test_every_row_of_every_kind_is_an_example_of_one_split(prepare_table, kind)
         check_same(prepared, DataSettings(task="custom", options=CustomOptions(valid_share=0.5)))
 
 
+def test_an_edited_table_is_refused_by_its_name(prepare_table, tmp_path, tokenizer):
+    prepared = prepare_table("classification")
+    options = CustomOptions(kind="classification", train="my.csv")
+    edited = DataSettings(task="custom", raw=tmp_path, tokenizer=tokenizer, max_length=64, options=options)
+    check_same(prepared, edited)
+    with open(tmp_path / "my.csv", "a") as table:
+        table.write("\n")
+    said = r"the content of my\.csv was 1 file with [0-9,]+ bytes .* and is 1 file"
+    with pytest.raises(ValueError, match=said):
+        check_same(prepared, edited)
+
+
 def test_labels_are_listed_in_the_folder_and_shown(prepare_table):
     prepared = prepare_table(class_weights="balanced")
     assert prepared.settings["labels"] == ["neg", "none", "pos"]
@@ -304,6 +316,13 @@ def test_an_id_is_never_the_text_of_nothing(prepare_table, tmp_path):
         write_json_lines(tmp_path / "numbers.jsonl", [*rows[:3], {**rows[3], "id": empty}, *rows[4:]])
         with pytest.raises(ValueError, match=r"line 4: the id in the column 'id' is empty\. Fill it in, or leave"):
             prepare_table(train="numbers.jsonl", id_column="id")
+
+
+def test_rows_with_a_fault_are_counted_where_the_first_is_named(prepare_table):
+    """So that nobody corrects a row a start."""
+    rows = [{"text": "" if number % 10 == 3 else f"text {number}", "label": number % 2} for number in range(60)]
+    with pytest.raises(ValueError, match=r"line 5: the column 'text' is empty\..* 6 of 60 rows have a fault\."):
+        prepare_table("classification", rows=rows)
 
 
 def test_a_column_that_holds_no_labels_is_named_as_such_where_nothing_can_be_cut_off(prepare_table):

@@ -189,6 +189,11 @@ FIRST = '{"tokens": ["a"], "tags": ["O"]}\n'
     ("text", "options", "message"),
     [
         ("a O\nb B-X x\n", {}, "line 2 has 3 columns, and the first line 2: 'b B-X x'"),
+        (
+            "# id 1\na O\n",
+            {},
+            "line 2 has 2 columns, and the first line 3: 'a O'. Correct the line, and remove comments",
+        ),
         ("a\tO\nb\t\n", {}, "line 2: the tag of 'b' is empty"),
         ("a O\n", {"tags_column": "3"}, "--tags-column 3, but the first line has 2 columns"),
         ("a O\n", {"tags_column": "ner"}, "--tags-column ner, but the first line names the columns a, O"),
