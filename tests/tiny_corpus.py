@@ -10,9 +10,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from roberta_plugin.cli import main
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
@@ -189,6 +191,15 @@ def run_ranks(arguments: list[str], num_ranks: int) -> str:
     assert [rank.returncode for rank in ranks] == [0] * num_ranks, output[-3000:]
     assert f"distributed_world_size': {num_ranks}" in output
     return output
+
+
+def same_weights(save_dir: Path, other: Path) -> dict[str, Any]:
+    """The last checkpoint of a folder, which has the weights of the other folder's, to the last bit."""
+    found, expected = (torch.load(each / "checkpoint_last.pt", weights_only=True) for each in (save_dir, other))
+    assert found["model"].keys() == expected["model"].keys()
+    unlike = [name for name, value in found["model"].items() if not torch.equal(value, expected["model"][name])]
+    assert not unlike, unlike
+    return found
 
 
 def logged(save_dir: Path, kind: str) -> list[dict[str, str]]:

@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.kinds.entities import Entity, tags_of
-from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from tests.tiny_benchmarks import words_tokenizer
+from tests.tiny_benchmarks import prepared_of
 
 SIZES = {"train": 60, "valid": 20, "test": 12}
 Tagged = tuple[list[str], list[str]]
@@ -64,8 +62,4 @@ def write_prepared(
 ) -> Prepared:
     """The same, prepared with windows of 24 tokens, which many sentences do not fit into."""
     raw = raw or write_raw(folder / "raw")
-    tokenizer, vocabulary = words_tokenizer()
-    chosen = TaggingOptions(**{"doc_stride": 8, **options})
-    tools = {"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": max_length, "options": chosen}
-    benchmark_of(task).prepare(raw, folder / "prepared", **tools)
-    return Prepared.open(folder / "prepared")
+    return prepared_of(task, raw, folder / "prepared", max_length=max_length, **{"doc_stride": 8, **options})

@@ -1,9 +1,8 @@
 """The real fairseq-train with blocks, batches and rates that change in the course of the training."""
 
 import pytest
-import torch
 
-from tests.tiny_corpus import logged, run, run_ranks, train_command
+from tests.tiny_corpus import logged, run, run_ranks, same_weights, train_command
 
 pytestmark = pytest.mark.integration
 
@@ -27,10 +26,6 @@ def whole(tiny_data_bin, tmp_path_factory):
     done = run(grown(tiny_data_bin, save_dir, "--save-interval-updates", "10", "--keep-interval-updates", "9"))
     assert done.returncode == 0, done.stderr[-3000:]
     return save_dir
-
-
-def weights(path):
-    return torch.load(path, weights_only=False)["model"]
 
 
 def test_blocks_batches_and_rates_change_at_their_updates(whole):
@@ -57,8 +52,7 @@ def test_a_training_stopped_before_at_and_after_changes_ends_with_the_same_weigh
         done = run(grown(tiny_data_bin, save_dir, "--max-update", str(stop)))
         assert done.returncode == 0, done.stderr[-3000:]
         assert "another order" not in done.stdout + done.stderr
-    first, second = (weights(folder / "checkpoint_last.pt") for folder in (whole, save_dir))
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    same_weights(save_dir, whole)
 
 
 FULL = pytest.param("full-sentences", 4, marks=pytest.mark.slow)  # of which doc-sentences are the harder case
@@ -67,23 +61,17 @@ FULL = pytest.param("full-sentences", 4, marks=pytest.mark.slow)  # of which doc
 @pytest.mark.parametrize(("name", "stop"), [("doc-sentences", 3), FULL])
 def test_blocks_of_sentences_grow_as_well_and_resume_across_a_change(name, stop, tiny_data_bin, tmp_path):
     short = ("--input-format", name, "--grow-tokens-per-sample", "0:32 4:64", "--grow-max-tokens", "0:128 4:512")
-    ends = []
-    for folder, stops in (("whole", [8]), ("stopped", [stop, 8])):
-        for last in stops:
-            done = run(grown(tiny_data_bin, tmp_path / folder, *short, "--max-update", str(last)))
-            assert done.returncode == 0, done.stderr[-3000:]
-        ends.append(weights(tmp_path / folder / "checkpoint_last.pt"))
+    for folder, last in (("whole", 8), ("stopped", stop), ("stopped", 8)):
+        done = run(grown(tiny_data_bin, tmp_path / folder, *short, "--max-update", str(last)))
+        assert done.returncode == 0, done.stderr[-3000:]
+    same_weights(tmp_path / "stopped", tmp_path / "whole")
     blocks = [float(record["wpb"]) / float(record["bsz"]) for record in logged(tmp_path / "whole", "train_inner")]
     assert max(blocks[:4]) <= 32 < max(blocks[4:])
-    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
 def test_two_ranks_stopped_between_changes_end_with_the_same_weights(tiny_data_bin, tmp_path):
     short = ("--grow-tokens-per-sample", "0:32 4:64", "--grow-max-tokens", "0:128 4:512", "--update-freq", "3")
     short += ("--skip-remainder-batch",)  # the epochs that end early are whole all the same
-    ends = []
-    for name, stops in (("whole", [6]), ("stopped", [3, 6])):
-        for stop in stops:
-            run_ranks(grown(tiny_data_bin, tmp_path / name, *short, "--max-update", str(stop)), 2)
-        ends.append(weights(tmp_path / name / "checkpoint_last.pt"))
-    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+    for name, stop in (("whole", 6), ("stopped", 3), ("stopped", 6)):
+        run_ranks(grown(tiny_data_bin, tmp_path / name, *short, "--max-update", str(stop)), 2)
+    same_weights(tmp_path / "stopped", tmp_path / "whole")

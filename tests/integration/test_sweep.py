@@ -94,11 +94,15 @@ def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_pat
 
     before = first.stat().st_mtime_ns
     grid_of(grid, tiny_data_bin, seeds=["1", "2"], **cells)
-    assert sweep_here(grid, folder, "--parallel", "2") == 0
+    assert sweep_here(grid, folder, "--parallel", "2", "--keep", "best") == 0
     assert "2 of 4 runs to do" in capsys.readouterr().out
     assert first.stat().st_mtime_ns == before, "a finished run was trained again"
     values = {cell["name"]: cell["values"] for cell in report_of(folder)["cells"]}
     assert all(set(by_seed) == {"1", "2"} and by_seed["1"] != by_seed["2"] for by_seed in values.values())
+    kept = {(path.parts[-4], path.parts[-3]) for path in folder.glob("*/*/checkpoints/*.pt")}
+    assert kept == {(cell, f"seed-{min(by_seed, key=by_seed.get)}") for cell, by_seed in values.items()}, (
+        "the best seeds"
+    )
 
 
 def test_a_failed_run_is_reported_and_tried_again(tmp_path, capsys):
