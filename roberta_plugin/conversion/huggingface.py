@@ -173,7 +173,7 @@ def read_huggingface(path: Path) -> PortableModel:
     types = merged.get("token_types")
     if types is not None and not bool((types == types[0]).all()):
         notes.append("Its token types differ. All tokens are of the first one here; the others are kept for exports.")
-    made_anew = _complete(parameters, head, is_tied=not options["untie_weights_roberta"])
+    made_anew = complete(parameters, head, is_tied=not options["untie_weights_roberta"])
     if made_anew:
         lacks_all = is_bare or head.kind == MASKED_LM  # or most of its own head
         has_answers = "no complete head" if lacks_all else f"a head for {head.kind} only"
@@ -277,7 +277,7 @@ def _check_sizes(parameters: dict[str, Tensor], options: dict[str, Any], path: P
             )
 
 
-def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> set[str]:
+def complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> set[str]:
     """Add parts that theirs may lack, in place, with fresh weights; return the names of these parts."""
     words = parameters[TOKENS]
     dim = words.size(1)

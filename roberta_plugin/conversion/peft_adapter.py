@@ -17,7 +17,7 @@ from roberta_plugin.checkpoint_files import check_numbers
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
 from roberta_plugin.conversion.families import family_of, layers_of
 from roberta_plugin.conversion.fields import check_adapter
-from roberta_plugin.conversion.huggingface import read_safetensors, write_weights
+from roberta_plugin.conversion.huggingface import complete, read_safetensors, write_weights
 from roberta_plugin.conversion.huggingface_model import TRUNK, check_head, to_hugging_face, with_base_prefix
 from roberta_plugin.conversion.model_files import ADAPTER_CONFIG as CONFIG
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, task_state, translate
@@ -49,8 +49,9 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
         )
     theirs = to_hugging_face(model.state, model.head, family=family)
     trunk = next(name for name in theirs if name.endswith(".word_embeddings.weight")).partition(".")[0]
-    parameters = {f"{_PREFIX}{name}": value for name, value in theirs.items() if not name.startswith(f"{trunk}.")}
-    heads = {name.removeprefix(_PREFIX).partition(".")[0] for name in parameters}
+    of_head = {name: value for name, value in theirs.items() if not name.startswith(f"{trunk}.") or ".pooler." in name}
+    parameters = {f"{_PREFIX}{name}": value for name, value in of_head.items()}
+    heads = {name.removeprefix(f"{trunk}.").partition(".")[0] for name in of_head}
     modules = []
     for name in adapters:
         layer, _, part = name.partition(".adapter.")
@@ -127,38 +128,47 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
 
 def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) -> PortableModel:
     """The model with the head of an adapter as its own."""
-    if whole := [name for name in weights if name.startswith("roberta.")]:
-        raise ValueError(
-            f"{path} has {', '.join(whole)} as a whole (modules_to_save), and only a head is read so: merge it with "
-            "peft, and import the merged model."
-        )
+    modules = {name.rpartition(".")[0] for name in weights}
+    kinds = [
+        kind
+        for kind, facts in formats().items()
+        if (theirs := facts.hugging_face) and kind != MASKED_LM and modules <= set(theirs.names.values())
+        if all(name in modules for part, name in theirs.names.items() if part not in theirs.optional)
+    ]
     out = weights.get("classifier.out_proj.weight", weights.get("classifier.weight"))
-    if out is None:
+    is_single = out is not None and len(out) == 1  # the last layer of a score, or of that of an option
+    if not kinds or (kinds == ["tagging"] and is_single):
         raise ValueError(
-            f"{path} has {', '.join(sorted(weights))}, and only heads for labels, numbers and tags are read: merge it "
-            "with peft, and import the merged model."
+            f"{path} has {', '.join(sorted(weights))} as a whole (modules_to_save), which is no head that is read: "
+            "merge it with peft, and import the merged model."
         )
-    kind = "tagging" if "classifier.weight" in weights else "classification" if len(out) > 1 else "regression"
-    head = Head(kind=kind, name=formats()[kind].default_head_name, num_outputs=len(out))
+    kind = "regression" if "regression" in kinds and is_single else kinds[0]
+    head = Head(kind=kind, name=formats()[kind].default_head_name)
+    number = len(out) if head.hugging_face.num_outputs is None and out is not None else head.hugging_face.num_outputs
+    head = replace(head, num_outputs=number or 0)
     table = {theirs: f"{head.module}.{ours}" for ours, theirs in head.hugging_face.names.items()}
     head_parameters = {translate(name, table): value for name, value in weights.items()}
     width = model.parameters["encoder.sentence_encoder.embed_tokens.weight"].size(1)
-    sizes = {"dense": (width, width), "out_proj": (len(out), width)}
+    rows = {"out_proj": head.num_outputs, "span": 2, "answerable.out_proj": 1}
     shapes = {
-        f"{head.module}.{part}.{name}": sizes[part][: 2 - (name == "bias")]
-        for part in head.hugging_face.names
+        f"{head.module}.{part}.{name}": (rows.get(part, width), width)[: 2 - (name == "bias")]
+        for part, theirs in head.hugging_face.names.items()
         for name in ("weight", "bias")
+        if theirs in modules
     }
     if {name: tuple(value.shape) for name, value in head_parameters.items()} != shapes:
         raise ValueError(
             f"{path}: its head is not complete, or of another model: {', '.join(sorted(weights))}. {_ADVICE}"
         )
     parameters = {**model.parameters, **head_parameters}
-    positions = int(model.state["cfg"]["model"]["max_positions"])
+    options = model.state["cfg"]["model"]
+    answers_all = bool(complete(parameters, head, is_tied=not options.get("untie_weights_roberta")))
+    positions = int(options["max_positions"])
     task = {"_name": head.facts.task, "max_positions": positions, "classification_head_name": head.name}
-    settings = {"max_length": positions, **head.hugging_face.settings, "labels": []}
+    settings = {"max_length": positions, **head.hugging_face.settings}
+    settings |= {"labels": []} if "kind" in settings else {}
     trained = task_state(
-        task=head.hugging_face.task,
+        task="squad1" if kind == "question_answering" and answers_all else head.hugging_face.task,
         settings=settings,
         is_inferred=True,
         made_anew=(),

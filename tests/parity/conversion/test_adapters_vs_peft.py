@@ -15,7 +15,7 @@ from roberta_plugin.models.adapters import TARGETS, add_adapters
 from roberta_plugin.models.checkpoints import SEGMENTS
 from tests.hugging_face import code_in, import_transformers, later
 from tests.refusals import refused
-from tests.tiny_conversions import exported, imported
+from tests.tiny_conversions import HEAD, batch, exported, imported, opened, write_checkpoint
 from tests.tiny_models import ROTARY
 from tests.tiny_predictors import CLASSES, write_predictor
 
@@ -153,6 +153,45 @@ def test_adapters_of_another_form_or_model_are_refused(work, tmp_path):
     path.unlink()
     refuse(r"has no adapter_config\.json", error=FileNotFoundError)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "auto", "name"),
+    [
+        ("multiple_choice", "MultipleChoice", HEAD),  # whose pooler, a part of the head, was left behind
+        ("question_answering", "QuestionAnswering", "span_head"),
+        ("tagging", "TokenClassification", "token_head"),
+    ],
+)
+def test_heads_of_all_kinds_go_along_and_come_back(tmp_path, kind, auto, name):
+    base, tuned = write_checkpoint(tmp_path / "base"), write_checkpoint(tmp_path / "tuned", kind)
+    state, below = (torch.load(each / "model.pt", weights_only=False) for each in (tuned, base))
+    torch.save({**state, "model": {**state["model"], **below["model"]}}, tuned / "model.pt")
+    model = RobertaHub.from_pretrained(tuned).model
+    add_adapters(model, rank=2, alpha=4.0, targets=TARGETS, first_layer=0)
+    for parameter_name, parameter in model.named_parameters():
+        if parameter_name.endswith("lora_B"):
+            torch.nn.init.normal_(parameter, std=0.3)
+    torch.save({**state, "model": model.eval().state_dict()}, tuned / "model.pt")
+    for to, source, folder in (("huggingface", base, "theirs"), ("peft", tuned, "adapter")):
+        export_model(ExportSettings(checkpoint=source, to=to, output_dir=tmp_path / folder))
+    classes = {"num_labels": 5} if kind == "tagging" else {}
+    theirs = getattr(transformers, f"AutoModelFor{auto}").from_pretrained(tmp_path / "theirs", **classes)
+    theirs = peft.PeftModel.from_pretrained(theirs, tmp_path / "adapter").eval()
+    imported(base, tmp_path / "back", adapter=tmp_path / "adapter")
+    ids, is_token = batch(base)
+    inputs = {"input_ids": ids, "attention_mask": is_token.long()}
+    with torch.no_grad():
+        found = theirs(**({key: each[None] for key, each in inputs.items()} if kind == "multiple_choice" else inputs))
+        ours, back = (each(ids, head=name)[0] for each in (model, opened(tmp_path / "back")))
+    if kind == "question_answering":
+        torch.testing.assert_close(found.end_logits[is_token], ours.end[is_token], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(tuple(back), tuple(ours), atol=1e-5, rtol=1e-5)
+    else:
+        logits = found.logits.view(-1, 1) if kind == "multiple_choice" else found.logits[is_token]
+        rows = ... if kind == "multiple_choice" else is_token
+        torch.testing.assert_close(logits, ours[rows], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(back[rows], ours[rows], atol=1e-5, rtol=1e-5)
 
 
 def test_a_head_of_another_class_than_the_model_below_it_has_no_adapter(work, tmp_path):
