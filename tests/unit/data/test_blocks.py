@@ -115,7 +115,9 @@ def test_no_items_make_no_blocks(break_mode):
 
 
 def test_complete_doc_without_blank_lines_is_refused():
-    with pytest.raises(ValueError, match=r"complete_doc needs documents separated by blank lines.*--keep-empty"):
+    with pytest.raises(
+        ValueError, match=r"complete_doc needs documents separated by blank lines.*--keep-empty.*full-sent"
+    ):
         ranges([4, 5, 6], block_length=10, break_mode="complete_doc")
 
 
