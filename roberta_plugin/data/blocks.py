@@ -172,7 +172,8 @@ def count_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode) -> It
         raise ValueError(
             "--sample-break-mode complete_doc needs documents separated by blank lines, but the data have none: "
             "binarize text with a blank line after each document (and keep them: fairseq's BPE "
-            "encoder needs --keep-empty), or use --sample-break-mode complete."
+            "encoder needs --keep-empty), or use --sample-break-mode complete. (With --input-format, the two are "
+            "doc-sentences and full-sentences.)"
         )
     return ItemCounts(num_split, num_separators)
 

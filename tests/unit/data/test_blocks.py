@@ -275,7 +275,7 @@ def test_processes_that_start_together_make_one_table(tmp_path):
 
 def test_documents_without_blank_lines_are_refused_and_no_table_is_left(tmp_path):
     tokens = write_items(tmp_path / "train", [[0, 1, 2], [3, 4, 5]])
-    message = r"complete_doc needs documents separated by blank lines.*--keep-empty"
+    message = r"complete_doc needs documents separated by blank lines.*--keep-empty.*full-sent"
     refused(message, make_blocks, tokens.sizes, block_length=10, break_mode="complete_doc")
     refused(message, open_blocks, tokens, block_length=20, break_mode="complete_doc")
     assert not list(tmp_path.glob("*.table")) and not list(tmp_path.glob("*.tmp"))
