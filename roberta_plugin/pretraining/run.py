@@ -15,6 +15,7 @@ The folder of the output holds what the steps make, each once:
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import operator
 import os
@@ -58,6 +59,8 @@ from roberta_plugin.pretraining.recipe import Recipe, load
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.record import differences, moved, options_of, refuse
 from roberta_plugin.settings import REQUIRED, Checked, flag, setting
+
+logger = logging.getLogger(__name__)
 
 RECORD = "pretrain.json"
 TEXT_RECORD = "text.json"
@@ -419,6 +422,8 @@ def steps_of_text(settings: PretrainSettings) -> list[list[str]]:
         copy, held_out = (folder / "text" / f"{split}.txt" for split in ("train", "valid"))
         if not copy.is_file():  # the last that is written
             copy_text(sources, copy, None if valid else held_out, rules=reading.rules)
+        elif any(source.is_stream for source in sources):
+            logger.warning(f"The pipe is not read again: the text is {copy}, which the first start read from it.")
         options = options if valid else {"tokenizer": ["--format", "text"], "binarize": ["--format", "text"]}
         train, valid = [str(copy)], valid or [str(held_out)]
     tokenizer = settings.tokenizer or folder / "tokenizer"

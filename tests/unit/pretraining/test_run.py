@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -236,6 +237,19 @@ def test_no_time_here_is_said_for_gpus_that_are_not_here_nor_for_another_model(r
     given = PretrainSettings(data=[str(tiny_data_bin)], recipe=recipe, dry_run=True)
     said = "\n".join(make_plan(given, str(tiny_data_bin), ["--cpu", *further]).described())
     assert "the recipe takes" in said and " here" not in said and note in said
+
+
+def test_a_pipe_that_is_not_read_again_is_said_so(tmp_path, caplog):
+    """Another text may come out of it."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "run" / "text").mkdir(parents=True)
+    for name in ("run/text/train.txt", "valid.txt"):
+        (tmp_path / name).write_text("A line of text.\n")
+    given = PretrainSettings(
+        data=[str(tmp_path / "pipe")], valid=[str(tmp_path / "valid.txt")], output_dir=tmp_path / "run"
+    )
+    steps_of_text(given)
+    assert f"not read again: the text is {tmp_path / 'run' / 'text' / 'train.txt'}" in caplog.text
 
 
 def test_before_there_is_a_tokenizer_the_plan_is_for_the_size_of_the_text(tmp_path):
