@@ -42,11 +42,11 @@ def prepare(settings: PrepareSettings) -> int:
     if_interrupted=RESUMES,
 )
 def finetune(settings: FinetuneSettings) -> int:
-    """Prepares the task's official files if needed, trains every cell of the paper's grid with every seed from a
-    pretrained checkpoint, chooses the cell with the best median on the development set, evaluates its runs by the
-    official metric and writes the predictions of their ensemble. Run the same command again: it resumes where it
-    stopped. With more seeds or more cells of the grid, it trains only the new runs: the raw outputs of every evaluated
-    run are stored, so that medians and ensembles do not need its weights. TASK custom is your own table: its grid
+    """Prepares the task's official files if needed, trains every hyperparameter setting of the paper's grid with every
+    seed from a pretrained checkpoint, chooses the setting with the best median on the development set, evaluates its
+    runs by the official metric and writes the predictions of their ensemble. Run the same command again: it resumes
+    where it stopped. With more seeds or settings, it trains only the new runs: the raw outputs of every evaluated run
+    are stored, so that medians and ensembles do not need its weights. TASK custom is your own table: its grid
     depends on the number of examples. Below 1,000: lr 1e-5, 2e-5, 3e-5, batch 16, 20 epochs, 5 seeds; below 10,000: the
     same lr, batch 16 and 32, 10 epochs, 3 seeds; below 100,000: batch 32, 5 epochs, 3 seeds; above: lr 1e-5 and 3e-5,
     batch 32, 3 epochs, 3 seeds.

@@ -125,6 +125,8 @@ def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
         ValueError: as `prepared_folder`; or if the model is too short for the task.
     """
     folder, data, dictionary = settings.data or settings.output_dir / "data", settings, None
+    if settings.raw is None and settings.data is None and not folder.exists():
+        raise ValueError(f"{settings.nothing_given} Or give a prepared folder by --data.")
     if settings.raw is not None:
         length = min(MAX_LENGTH, start.max_positions) if settings.max_length is None else settings.max_length
         data = replace(settings, max_length=length)

@@ -82,6 +82,13 @@ class DataSettings(Checked):
         super().__post_init__()
 
     @property
+    def nothing_given(self) -> str:
+        """What is said where there is nothing to prepare."""
+        table, files = ("--train", "your table"), ("--raw", "the folder with the official files")
+        option, what = table if self.task == "custom" else files
+        return f"{option} is missing: give {what}."
+
+    @property
     def task_options(self) -> TaskOptions:
         """The options of the task, complete."""
         assert self.options is not None
@@ -106,8 +113,7 @@ def prepare(settings: PrepareSettings) -> Prepared:
     """
     raw, tokenizer, output_dir = settings.raw, settings.tokenizer, settings.output_dir
     if raw is None:
-        message = "--train is missing: give your table." if settings.task == "custom" else ""
-        raise ValueError(message or "--raw is missing: give the folder with the official files.")
+        raise ValueError(settings.nothing_given)
     if tokenizer is None:
         raise ValueError("--tokenizer is missing: give the tokenizer's folder.")
     if not raw.exists():

@@ -245,7 +245,8 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
         if theirs != ours:
             raise ValueError(
                 f"The checkpoint's optimizer has {theirs} matrices and vectors, and this one {ours}: other parts of "
-                "the model were trained. Give --freeze-layers and --lora-rank as before, or --reset-optimizer."
+                "the model were trained. Give --freeze-layers, --lora-rank and --input-format as before, or "
+                "--reset-optimizer."
             )
         names = ("betas", "eps", "weight_decay", "lr_scale")
         settings = [{name: group[name] for name in names} for group in self.param_groups]

@@ -20,6 +20,7 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of_task
 from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS, kind_class
 from roberta_plugin.finetuning.kinds.base import Kind
+from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.hub.running import usable_device
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
@@ -184,7 +185,10 @@ class _Rows:
         self.num_bytes = 0
         texts = (Row(IN_MEMORY, number, {"text": text}) for number, text in enumerate(settings.texts, start=1))
         table = scan_table(path, format=form, delimiter=delimiter, on_read=self._count)
-        self._rows = texts if settings.texts else table
+        if path is not None and settings.format is None and isinstance(kind, TableKind) and kind.reads_alone(path):
+            table, form = kind.rows(path), None
+            self._count(path.stat().st_size)
+        self._rows: Iterable[Row | BadLineError] = texts if settings.texts else table
         self._kind, self._delimiter = kind, delimiter
         self._may_be_table = settings.format is None and form in (None, "text") and not settings.texts
 

@@ -150,7 +150,7 @@ def checked_seeds(content: Any, *, where: str) -> tuple[str, ...]:
     Raises:
         ValueError: also for `01`, which is the seed 1 in another folder.
     """
-    words = content if isinstance(content, list | tuple) else []
+    words = [str(seed) if type(seed) is int else seed for seed in content] if isinstance(content, list | tuple) else []
     if not words or not all(isinstance(word, str) for word in words) or len(set(words)) < len(words):
         raise ValueError(f"{where} must be a list of different whole numbers, as [1, 2], got {content!r}.")
     if not all(_SEED.fullmatch(word) and int(word) < 2**32 for word in words):  # the generators' limit

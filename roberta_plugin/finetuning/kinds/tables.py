@@ -46,6 +46,11 @@ class TableKind(Kind):
         """The column of the label."""
         return str(self.settings["label_column"][0])
 
+    @staticmethod
+    def reads_alone(path: Path) -> bool:
+        """Whether a file has a format that this kind alone reads (`rows`), by its name."""
+        return False
+
     def check_name(self, path: Path) -> None:
         """Check that the name of a file gives a format that this kind reads."""
         format_of(path)

@@ -57,7 +57,7 @@ from roberta_plugin.finetuning.layouts.words import (
 )
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import column_of, text_of, texts_of
-from roberta_plugin.tables import Row, named_format, read_table
+from roberta_plugin.tables import Row, named_format, read_table, without_compression
 
 _WORDS, _TAGS = "tokens", "tags"
 _LISTS = ("jsonl", "parquet", "arrow")  # formats with lists of words
@@ -154,13 +154,19 @@ class Tagging(TableKind):
                 "an empty line between texts (.conll, .txt, .tsv). Write one of these."
             )
 
+    @staticmethod
+    def reads_alone(path: Path) -> bool:
+        """See `TableKind.reads_alone`: columns of words."""
+        return without_compression(path).endswith((".conll", ".bio"))
+
     def rows(self, path: Path) -> Iterator[Row]:
         """See `TableKind.rows`: the words and tags of each text, as lists."""
         if named_format(path) in _LISTS:
             yield from read_table(path)
             return
-        columns = (self.settings["text_column"], next(iter(self.settings["label_column"]), None))
-        words, tags = self._columns
+        named = (self.options.text_column if self.is_answering else None) or self.settings.get("text_column")
+        columns = (named, next(iter(self.settings.get("label_column") or ()), None))
+        words, tags = named or _WORDS, self._columns[1]
         called = ("--text-column", "--label-column")
         for sentence in read_file(path, columns=columns, needs_tags=False, called=called):
             values = {words: list(sentence.texts), tags: None if sentence.target is None else list(sentence.target)}

@@ -116,6 +116,12 @@ def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has_and_they_share_
     assert (batch["batch-size"], batch["update-freq"], batch["max-update"]) == (size, "1", "30")  # 40 examples
 
 
+@pytest.mark.parametrize(("task", "message"), [("custom", "--train is missing: give your table"), ("RTE", "--raw is")])
+def test_where_no_files_are_given_it_is_said(words, task, message):
+    with pytest.raises(ValueError, match=rf"{message}.* Or give a prepared folder by --data"):
+        plan_of(task, *words[3:])
+
+
 def test_a_batch_takes_any_number_as_a_learning_rate_does_and_epochs_change_the_schedule(words):
     assert len(Prepared.open(words[2]).split("train")) == 40
     for quick in ((), ("--quick",)):

@@ -78,7 +78,7 @@ def test_one_value_of_an_axis_other_seeds_and_other_options_can_be_chosen(tmp_pa
     found = grid(
         tmp_path,
         only={"lr": "3e-4", "batch": "32"},
-        seeds=["7"],
+        seeds=[7],
         train_options={"weight-decay": "0.01"},
         slurm=Resources(partition="gpu"),
     )

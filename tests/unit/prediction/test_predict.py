@@ -222,6 +222,19 @@ def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
                 assert entity["text"] == " ".join(answer["words"][entity["first_word"] : entity["last_word"] + 1])
 
 
+def test_columns_of_tagged_words_are_read_as_in_training_whatever_is_beside_the_words(models, tmp_path):
+    path, output = tmp_path / "new.conll", tmp_path / "answers.jsonl"
+    words = [["good", "K\u00f6ln"], ["bad"]]
+    for line in ("{} B-LOC", "{} NN B-LOC", "{}"):
+        path.write_text("\n\n".join("\n".join(map(line.format, text)) for text in words) + "\n")
+        predict(PredictSettings(model=models["tagging"], device="cpu", input=path, output=output))
+        found = [json.loads(answer) for answer in output.read_text().splitlines()]
+        assert [answer["words"] for answer in found] == words
+        assert [each["tags"] for each in found] == [
+            each["tags"] for each in answers(models["tagging"], [{"words": text} for text in words])
+        ]
+
+
 def test_entities_of_a_text_are_where_its_words_are(models):
     text = "good,  bad\r\n (good) don't xyz\u200b."
     (found,) = answers(models["tagging"], [text])
