@@ -130,12 +130,12 @@ class HubCore(nn.Module):
             are_known = not ids.numel() or (is_whole and ids.min() >= 0 and ids.max() < len(self.vocabulary))
             if ids.dim() in dims and ids.numel() >= least and are_known:
                 return ids.long()
-            found = f"{str(ids.dtype).removeprefix('torch.')} of the shape {tuple(ids.shape)}: {ids.tolist()!r:.40}"
+            shown = f"{str(ids.dtype).removeprefix('torch.')} of the shape {tuple(ids.shape)}: {ids.tolist()!r:.40}"
         except (TypeError, ValueError, RuntimeError):
-            found = f"{tokens!r:.80}"
+            shown = f"{tokens!r:.80}"
         shapes = " or ".join(("(tokens,)", "(texts, tokens)")[number - 1] for number in dims)
         raise ValueError(
-            f"Give ids {shapes} from 0 to {len(self.vocabulary) - 1:,}, as `encode` returns them, got {found}."
+            f"Give ids {shapes} from 0 to {len(self.vocabulary) - 1:,}, as `encode` returns them, got {shown}."
         )
 
     def check_length(self, length: int) -> None:

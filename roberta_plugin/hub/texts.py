@@ -36,9 +36,9 @@ def texts_in(values: Any, *, most: int = sys.maxsize, what: str = "text") -> lis
     """
     given = _listed(values)
     if given is None:
-        found = f"the text {values[:80]!r}" if isinstance(values, str) else f"{values!r:.80}"
+        shown = f"the text {values[:80]!r}" if isinstance(values, str) else f"{values!r:.80}"
         or_ids = " (`predict` and `extract_features` also take ids, as `encode` returns them)" if most > 1 else ""
-        raise ValueError(f"Give a list of {what}s{or_ids}, got {found}.")
+        raise ValueError(f"Give a list of {what}s{or_ids}, got {shown}.")
     texts = [value if isinstance(value, str) or most == 1 else _listed(value) or value for value in given]
     for number, text in enumerate(texts, start=1):
         sides = text if isinstance(text, list) and text and most > 1 else [text]
