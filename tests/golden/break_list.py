@@ -406,7 +406,7 @@ BREAKS = (
         "no lock of the save folder": ('        lock_save_dir(Path(cfg.save_dir))', '        pass'),
         "a full disk is not waited for": ('if wait is None or cause.errno not in _PASSING:', 'if True:'),
     }),
-    *faults("fairseq_workarounds/heartbeats.py", ("unit/fairseq_workarounds/test_heartbeats.py",), {
+    *faults("fairseq_workarounds/heartbeats.py", ("integration/test_heartbeats.py",), {
         "no watch of lost ranks": ('if _watch or not seconds or', 'if True or _watch or not seconds or'),
     }),
     *faults("finetuning/identity.py", (*RESUME, "unit/finetuning/test_prepared.py"), {
