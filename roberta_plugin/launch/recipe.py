@@ -164,7 +164,7 @@ def located(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[st
     except (ValueError, FileNotFoundError, PermissionError) as error:
         if config is None:
             raise
-        message = str(error).removeprefix(f"{config}: ")
+        message = str(error).removeprefix(f"{config}: ").removeprefix(f"{config} ")
         places = [str(config)]
         if isinstance(error, ValueError):
             options = {name.replace("_", "-") for name, value in flags.items() if value is not None}
