@@ -145,7 +145,9 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     with located(config, flags=flags, train=train):
         arguments = _with_arguments(values.pop("train", {}), train, where)
         chosen = {name: value for name, value in flags.items() if value is not None}
-        values.update(chosen | {name: with_entries(values.get(name), chosen[name]) for name in BAGS if name in chosen})
+        values.update(
+            chosen | {name: with_entries(values.get(name), chosen[name], name=name) for name in BAGS if name in chosen}
+        )
         if not values.get("output_dir"):
             file = config or "a config file"
             raise ValueError(f"No run folder is given: write --output-dir FOLDER, or output_dir: in {file}.")
@@ -205,8 +207,12 @@ def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
             raise ValueError(f"{config}: with a base, train must be options and their values in both files.")
         train = file["train"]
     both = [name for name in BAGS if name in base and name in file]
-    with files[0].located():
-        bags = {name: with_entries(base[name], with_entries(file[name], ())) for name in both}
+    bags = {}
+    for name in both:
+        with files[1].located():
+            bags[name] = with_entries(base[name], (), name=name)
+        with files[0].located():
+            bags[name] = with_entries(bags[name], file[name], name=name)
     merged, package_recipe = {**base, **file, **bags, "train": train}, files[-1]
     merged.pop("base", None)
     if package_recipe.path.parent == RECIPES and not any("update-freq" in train_of(each) for each in files[:-1]):

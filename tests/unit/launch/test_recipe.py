@@ -154,9 +154,17 @@ def test_a_recipe_holds_only_what_differs_from_its_base(config):
         ValueError, match=r"small\.yaml, line 2: base: there is no file .*nowhere\.yaml: base is a path"
     ):
         load_recipe(small, flags={})
-    small.write_text("base: launch.yaml\nenv: {A: [1]}\n")
-    with pytest.raises(ValueError, match=r"small\.yaml, line 2: .*each value of sbatch and env must be one text"):
-        load_recipe(small, flags={})
+    small.write_text("base: launch.yaml\nenv: {NCCL_DEBUG: null, A: ''}\n")
+    assert load_recipe(small, flags={}).env == ("A=",), "null takes the base's out, as under train"
+    (config.parent / "odd.yaml").write_text("sbatch: {comment: a}\nenv: {A: [1]}\n")
+    for content, where in (
+        ("base: launch.yaml\nsbatch: {comment: a}\nenv: {A: [1]}\n", r"small\.yaml, line 3"),
+        ("base: launch.yaml\nenv: [[A]]\n", r"small\.yaml, line 2"),
+        ("base: odd.yaml\noutput_dir: r\nenv: {A: 1}\n", r"odd\.yaml, line 2"),
+    ):
+        small.write_text(content)
+        with pytest.raises(ValueError, match=where + ": each value of env must be one text"):
+            load_recipe(small, flags={})
     with pytest.raises(ValueError, match=r"launch\.yaml, line 3: --nodes is 'x'"):
         config.write_text(CONFIG.replace("nodes: 4", "nodes: x"))
         small.write_text("base: launch.yaml\n")
