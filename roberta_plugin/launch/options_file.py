@@ -199,17 +199,22 @@ class Section:
         except ValueError as error:
             raise self.error(str(error).removeprefix(f"{self.path}: ").removeprefix(f"{self.path} ")) from error
 
-    def place(self, message: str, *nearer: Section) -> str:
+    def place(self, message: str, *, nearer: Iterable[Section] = (), beneath: Iterable[Section] = ()) -> str:
         """The file, with the line of the first option of `message` that stands here: `recipe.yaml, line 12`.
 
-        Where one stands in a part of the file that is `nearer`, it is that line.
+        Where one stands in a `nearer` section it is that line, and where it does not stand here, that in one `beneath`.
         """
-        named = [*re.findall(r"\((--[^()]*)\)", message), *re.findall(r"--[\w-]+", message)]
-        parts = [part.content for part in (*nearer, self)]
-        line = next(
-            (line for part in parts for name in named for line in _lines_of(part, _option_name(name))), self.line
-        )
-        return str(self.path) if line is None else f"{self.path}, line {line}"
+        sections = [*nearer, self, *beneath]
+        for name in options_in(message):
+            for section in sections:
+                for line in _lines_of(section.content, name):
+                    return f"{section.path}, line {line}"
+        return str(self.path) if self.line is None else f"{self.path}, line {self.line}"
+
+
+def options_in(message: str) -> list[str]:
+    """The options that a message names, without the dashes in front; keys in parentheses, of any characters, first."""
+    return list(map(_option_name, [*re.findall(r"\((--[^()]*)\)", message), *re.findall(r"--[\w-]+", message)]))
 
 
 def _option_name(key: str) -> str:
@@ -316,6 +321,13 @@ def all_options(train: Section) -> dict[str, Any]:
     options = train.as_options()
     recipe = _recipe_of(train, options)
     return with_recipe(options, recipe_files(recipe)) if recipe else options
+
+
+def place_of(message: str, file: Section, *, nearer: Iterable[Section] = ()) -> str:
+    """As `Section.place`, also in the recipe that the options of a grid file or study file start from."""
+    train = file.subsection("train") or file.subsection("base")
+    recipe = _recipe_of(train, train.as_options())
+    return file.place(message, nearer=nearer, beneath=recipe_files(recipe) if recipe else ())
 
 
 def with_recipe(options: Mapping[str, Any], recipe: Iterable[Section]) -> dict[str, Any]:

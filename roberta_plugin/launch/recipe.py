@@ -25,6 +25,7 @@ from roberta_plugin.launch.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.launch.batch_size import plan_batch, sequences_in_tokens
 from roberta_plugin.launch.options_file import (
     RECIPES,
+    options_in,
     recipe_files,
     to_arguments,
     train_of,
@@ -167,17 +168,17 @@ def located(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[st
         if config is None:
             raise
         message = str(error).removeprefix(f"{config}: ").removeprefix(f"{config} ")
-        places = [str(config)]
+        place = str(config)
         if isinstance(error, ValueError):
             options = {name.replace("_", "-") for name, value in flags.items() if value is not None}
             options |= {text[2:].partition("=")[0].replace("_", "-") for text in train if text.startswith("--")}
-            if options.intersection(re.findall(r"--([\w-]+)", message)):
-                places = ["the command line"]
-            else:
-                files = recipe_files(config)
-                places = [place for file in files if (place := file.place(message)) != str(file.path)] + places
+            file, *beneath = recipe_files(config)
+            for name in options_in(message):
+                place = "the command line" if name in options else file.place(f"(--{name})", beneath=beneath)
+                if place != str(config):
+                    break
         kind = ValueError if isinstance(error, ValueError) else type(error)
-        raise kind(f"{places[0]}: {message}") from error
+        raise kind(f"{place}: {message}") from error
 
 
 def batch_of(train: Mapping[str, Any], *, gpus: int) -> dict[str, Any]:

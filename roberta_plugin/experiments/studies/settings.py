@@ -24,7 +24,7 @@ from roberta_plugin.experiments.sweeps.grid import (
 )
 from roberta_plugin.finetuning.benchmarks import TASKS, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
-from roberta_plugin.launch.options_file import Section, read_file, to_arguments
+from roberta_plugin.launch.options_file import Section, place_of, read_file, to_arguments
 from roberta_plugin.launch.resources import Resources
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
@@ -201,7 +201,7 @@ class Study:
     def place(self, variant: Variant, message: str) -> str:
         """The line of the option of a variant that a message is about: the variant's own, or that of all."""
         variants, axes = self.file.subsection("variants"), self.file.subsection("axes")
-        return self.file.place(message, variants.subsection(variant.name), axes)
+        return place_of(message, self.file, nearer=[variants.subsection(variant.name), axes])
 
     def resources(self, overrides: Mapping[str, Any]) -> Resources:
         """The section slurm with `overrides`, which win; see `read_slurm`."""

@@ -22,6 +22,7 @@ from roberta_plugin.launch.recipe import (
     check_run_dir,
     complete,
     load_recipe,
+    located,
 )
 from roberta_plugin.launch.resources import minutes_of
 from roberta_plugin.launch.run_folder import ITSELF, add_jobs, read_record, write_record
@@ -165,6 +166,18 @@ def test_a_recipe_holds_only_what_differs_from_its_base(config):
         small.write_text(content)
         with pytest.raises(ValueError, match=where + ": each value of env must be one text"):
             load_recipe(small, flags={})
+    small.write_text("base: launch.yaml\nnodes: 1\ntwo words: 1\n")
+    with pytest.raises(ValueError, match=r"small\.yaml, line 3: has the unknown key 'two words'"):
+        load_recipe(small, flags={})
+    small.write_text("base: launch.yaml\ntrain: {lr: 1}\n")
+    (config.parent / "launch.yaml").write_text(CONFIG + "  lrr: 1\n")
+    for train in ([], ["--lr", "3"]):
+        line = len(CONFIG.splitlines()) + 1
+        with (
+            pytest.raises(ValueError, match=rf"launch\.yaml, line {line}: --lrr is unknown"),
+            located(small, flags={}, train=train),
+        ):
+            raise ValueError("--lrr is unknown: the nearest is --lr.")
     with pytest.raises(ValueError, match=r"launch\.yaml, line 3: --nodes is 'x'"):
         config.write_text(CONFIG.replace("nodes: 4", "nodes: x"))
         small.write_text("base: launch.yaml\n")

@@ -319,11 +319,16 @@ def test_options_that_cannot_work_are_refused(tmp_path, data, content, message):
         ({"variants": {"a": None, "b": {"patience": "1"}}}, "patience: '1'"),
         ({"variants": None, "axes": {"lr": ["1e-3", "x"]}}, "lr:"),
         ({"base": {"lrr": "1"}, "variants": {"a": {"dropout": "0.2"}}}, "lrr: '1'"),
+        ({"base": {"recipe": "common.yaml"}, "variants": {"a": {"dropout": "0.2"}}}, None),
     ],
 )
 def test_what_is_wrong_with_a_variant_is_named_with_its_line(tmp_path, data, content, option):
+    (tmp_path / "common.yaml").write_text("train:\n  lrr: 1\n")
     with pytest.raises(ValueError, match=r"the variant|is set, and") as refused:
         plans_of(tmp_path, data, **content)
+    if option is None:
+        assert str(refused.value).startswith(f"{tmp_path / 'common.yaml'}, line 2: the variant a: ")
+        return
     lines = (tmp_path / "study.yaml").read_text().splitlines()
     section = next(iter({"axes", "variants"} & {name for name, part in content.items() if part}))
     inside = 0 if "base" in content else lines.index(f"{section}:")
