@@ -223,7 +223,7 @@ def _measured(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
     if study.budget.amount is not None and derived:
         raise ValueError(
             f"{study.place(variant, f'--{derived[0]}')}: {derived[0]} is set, and it follows from the amount under "
-            "budget: leave out one of them."
+            f"budget of {study.path}: leave out one of them; an empty `{derived[0]}:` takes a recipe's out."
         )
     until = {} if study.budget.amount is None else {"max-update": "1", "total-num-update": "1"}
     try:

@@ -286,7 +286,10 @@ def test_the_learning_rate_follows_the_batch_unless_it_is_given(tmp_path, data, 
     ("content", "message"),
     [
         ({"variants": {"a": {"lrr": "1"}}}, "--lrr is unknown: the nearest is --lr"),
-        ({"variants": {"a": {"max-update": "5"}}}, "max-update is set, and it follows from the amount"),
+        (
+            {"variants": {"a": {"max-update": "5"}}},
+            "max-update is set, .* amount under budget of .*: leave out one of them; an empty",
+        ),
         (
             {"variants": {"a": {"lr-scheduler": "fixed"}}, "budget": {"equal": "tokens"}},
             "the variant a: it has no end: give max-update",
