@@ -63,6 +63,10 @@ class _Loader(yaml.BaseLoader):
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
                 raise _DocumentError("a key must be a word", line)
+            if key.value == "<<":
+                raise _DocumentError(
+                    "<< merges nothing here: write the options out, or name a recipe that has them", line
+                )
             if key.value in lines:
                 raise _DocumentError(f"{key.value} is given twice", line)
             lines[key.value] = line
@@ -103,8 +107,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         where = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ValueError(f"{path}{where}: this is not valid YAML: {error.problem or error}.") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {error}") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ValueError(
+            f"{path}, line {line}: this is not valid YAML: {error.reason} ({error.character:#04x})."
+        ) from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold keys and their values, one per line, as in slurm/; it holds {values!r}.")
     return values
@@ -174,7 +181,7 @@ class Section:
 
     def error(self, message: str) -> ValueError:
         """What is wrong, after the place of the first option (--NAME) of the message that stands here."""
-        plain = re.sub(r"(?<![\w-])--(?=[a-z])", "", re.sub(r" \(--[\w-]+\)", "", message))
+        plain = re.sub(r"(?<![\w-])--(?=[a-z])", "", re.sub(r" \(--[\w-]+\)|(?<=') \(--[^()]*\)", "", message))
         named = "" if plain.startswith(self.name) else f"{self.name}: "
         return _SectionError(f"{self.place(message)}: {named}{plain}")
 
@@ -190,13 +197,24 @@ class Section:
         except _SectionError:
             raise
         except ValueError as error:
-            raise self.error(str(error).removeprefix(f"{self.path}: ")) from error
+            raise self.error(str(error).removeprefix(f"{self.path}: ").removeprefix(f"{self.path} ")) from error
 
-    def place(self, message: str) -> str:
-        """The file, with the line of the first option of `message` that stands here: `recipe.yaml, line 12`."""
-        options = map(_option_name, re.findall(r"--[\w-]+", message))
-        line = next((line for name in options for line in _lines_of(self.content, name)), self.line)
-        return str(self.path) if line is None else f"{self.path}, line {line}"
+    def place(self, message: str, *, nearer: Iterable[Section] = (), beneath: Iterable[Section] = ()) -> str:
+        """The file, with the line of the first option of `message` that stands here: `recipe.yaml, line 12`.
+
+        Where one stands in a `nearer` section it is that line, and where it does not stand here, that in one `beneath`.
+        """
+        sections = [*nearer, self, *beneath]
+        for name in options_in(message):
+            for section in sections:
+                for line in _lines_of(section.content, name):
+                    return f"{section.path}, line {line}"
+        return str(self.path) if self.line is None else f"{self.path}, line {self.line}"
+
+
+def options_in(message: str) -> list[str]:
+    """The options that a message names, without the dashes in front; keys in parentheses, of any characters, first."""
+    return list(map(_option_name, [*re.findall(r"\((--[^()]*)\)", message), *re.findall(r"--[\w-]+", message)]))
 
 
 def _option_name(key: str) -> str:
@@ -274,7 +292,10 @@ def _recipe_of(train: Section, options: Mapping[str, Any]) -> Path | None:
     """The file of the recipe that the options of a section name."""
     name = options.get("recipe", "")
     with train.located():
-        return None if is_null(name) else recipe_path(str(name), folder=train.path.parent)
+        path = None if is_null(name) else recipe_path(str(name), folder=train.path.parent)
+        if path is not None and not path.is_file():
+            raise ValueError(f"--recipe: there is no file {path}: recipe is a name, or a path as seen from this file.")
+        return path
 
 
 def _with_base(path: Path) -> list[Section]:
@@ -300,6 +321,13 @@ def all_options(train: Section) -> dict[str, Any]:
     options = train.as_options()
     recipe = _recipe_of(train, options)
     return with_recipe(options, recipe_files(recipe)) if recipe else options
+
+
+def place_of(message: str, file: Section, *, nearer: Iterable[Section] = ()) -> str:
+    """As `Section.place`, also in the recipe that the options of a grid file or study file start from."""
+    train = file.subsection("train") or file.subsection("base")
+    recipe = _recipe_of(train, train.as_options())
+    return file.place(message, nearer=nearer, beneath=recipe_files(recipe) if recipe else ())
 
 
 def with_recipe(options: Mapping[str, Any], recipe: Iterable[Section]) -> dict[str, Any]:

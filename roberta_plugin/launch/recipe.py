@@ -25,6 +25,7 @@ from roberta_plugin.launch.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.launch.batch_size import plan_batch, sequences_in_tokens
 from roberta_plugin.launch.options_file import (
     RECIPES,
+    options_in,
     recipe_files,
     to_arguments,
     train_of,
@@ -145,7 +146,9 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     with located(config, flags=flags, train=train):
         arguments = _with_arguments(values.pop("train", {}), train, where)
         chosen = {name: value for name, value in flags.items() if value is not None}
-        values.update(chosen | {name: with_entries(values.get(name), chosen[name]) for name in BAGS if name in chosen})
+        values.update(
+            chosen | {name: with_entries(values.get(name), chosen[name], name=name) for name in BAGS if name in chosen}
+        )
         if not values.get("output_dir"):
             file = config or "a config file"
             raise ValueError(f"No run folder is given: write --output-dir FOLDER, or output_dir: in {file}.")
@@ -164,18 +167,18 @@ def located(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[st
     except (ValueError, FileNotFoundError, PermissionError) as error:
         if config is None:
             raise
-        message = str(error).removeprefix(f"{config}: ")
-        places = [str(config)]
+        message = str(error).removeprefix(f"{config}: ").removeprefix(f"{config} ")
+        place = str(config)
         if isinstance(error, ValueError):
             options = {name.replace("_", "-") for name, value in flags.items() if value is not None}
             options |= {text[2:].partition("=")[0].replace("_", "-") for text in train if text.startswith("--")}
-            if options.intersection(re.findall(r"--([\w-]+)", message)):
-                places = ["the command line"]
-            else:
-                files = recipe_files(config)
-                places = [place for file in files if (place := file.place(message)) != str(file.path)] + places
+            file, *beneath = recipe_files(config)
+            for name in options_in(message):
+                place = "the command line" if name in options else file.place(f"(--{name})", beneath=beneath)
+                if place != str(config):
+                    break
         kind = ValueError if isinstance(error, ValueError) else type(error)
-        raise kind(f"{places[0]}: {message}") from error
+        raise kind(f"{place}: {message}") from error
 
 
 def batch_of(train: Mapping[str, Any], *, gpus: int) -> dict[str, Any]:
@@ -205,8 +208,12 @@ def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
             raise ValueError(f"{config}: with a base, train must be options and their values in both files.")
         train = file["train"]
     both = [name for name in BAGS if name in base and name in file]
-    with files[0].located():
-        bags = {name: with_entries(base[name], with_entries(file[name], ())) for name in both}
+    bags = {}
+    for name in both:
+        with files[1].located():
+            bags[name] = with_entries(base[name], (), name=name)
+        with files[0].located():
+            bags[name] = with_entries(bags[name], file[name], name=name)
     merged, package_recipe = {**base, **file, **bags, "train": train}, files[-1]
     merged.pop("base", None)
     if package_recipe.path.parent == RECIPES and not any("update-freq" in train_of(each) for each in files[:-1]):

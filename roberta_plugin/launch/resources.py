@@ -22,7 +22,7 @@ import fnmatch
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -147,7 +147,7 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
             if name.startswith(f"{bag}.")
         ]
         if further or isinstance(values.get(bag), Mapping):
-            values[bag] = with_entries(values.get(bag), further)
+            values[bag] = with_entries(values.get(bag), further, name=bag)
     check_names(values, known=(item.name for item in dataclasses.fields(kind) if item.metadata), where=where, hint=hint)
     if "gpus_per_node" in values:
         try:
@@ -180,21 +180,28 @@ def given_settings(resources: Resources) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()}
 
 
-def with_entries(value: Any, further: Sequence[str]) -> list[str]:
-    """The entries of `sbatch` or `env` in a file, overridden by those of the command line; null is "not given".
+def with_entries(value: Any, further: Any, *, name: str) -> list[str]:
+    """The entries of `sbatch` or `env`, whichever is the `name`, overridden by `further` ones; null takes one out.
 
     Example:
-        with_entries({"comment": "a", "mail-type": "END"}, ["mail_type=FAIL"])  ->  ["comment=a", "mail_type=FAIL"]
+        with_entries({"comment": "a", "mail-type": "END"}, ["mail_type=FAIL"], name="sbatch")
+        ->  ["comment=a", "mail_type=FAIL"]
     """
+    own, texts = _texts(further, name), _texts(value, name)
+    names = {_name_of(text) for text in (further if isinstance(further, Mapping) else own)}
+    return [*(text for text in texts if _name_of(text) not in names), *own]
+
+
+def _texts(value: Any, name: str) -> list[str]:
+    """NAME=VALUE of each entry; null is none."""
     if value is None or is_null(value):
-        return list(further)
+        return []
+    items = value.values() if isinstance(value, Mapping) else [value] if isinstance(value, str) else value
+    if any(isinstance(item, list | Mapping) for item in items):
+        raise ValueError(f"each value of {name} (--{name}) must be one text, got {value!r}.")
     if isinstance(value, Mapping):
-        if any(isinstance(item, list | Mapping) for item in value.values()):
-            raise ValueError(f"each value of sbatch (--sbatch) and env (--env) must be one text, got {value!r}.")
-        value = [f"{name}={item}" for name, item in value.items() if item == "" or not is_null(item)]
-    names = {_name_of(text) for text in further}
-    texts = [value] if isinstance(value, str) else map(str, value)
-    return [*(text for text in texts if _name_of(text) not in names), *further]
+        return [f"{key}={item}" for key, item in value.items() if item == "" or not is_null(item)]
+    return list(map(str, items))
 
 
 def _name_of(text: str) -> str:

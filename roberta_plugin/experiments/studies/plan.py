@@ -184,16 +184,17 @@ def check_data(planned: PlannedStudy) -> None:
         FileNotFoundError: if a folder, or a split that is trained or validated on, is missing.
         ValueError: naming variants whose perplexities could not be compared.
     """
-    path = planned.study.path
+    study = planned.study
     for plan in planned.plans:
         try:
             train_arguments.check_data(plan.parsed)
         except (ValueError, FileNotFoundError) as error:
-            raise type(error)(f"{path}: the variant {plan.variant.name}: {error}") from error
+            place = study.place(plan.variant, f"{error} (--data)")
+            raise type(error)(f"{place}: the variant {plan.variant.name}: {error}") from error
     vocabularies = {plan.dictionary: plan.variant.name for plan in planned.plans}
     if len(vocabularies) > 1:
         raise ValueError(
-            f"{path}: the data of {' and '.join(vocabularies.values())} have different vocabularies (dict.txt): "
+            f"{study.path}: the data of {' and '.join(vocabularies.values())} have different vocabularies (dict.txt): "
             "perplexities over different tokens cannot be compared. Binarize all of them with one tokenizer."
         )
 
@@ -221,7 +222,8 @@ def _measured(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
     derived = [name for name in _DERIVED if name in variant.options]
     if study.budget.amount is not None and derived:
         raise ValueError(
-            f"{study.path}: {derived[0]} is set, and it follows from the amount under budget: leave out one of them."
+            f"{study.place(variant, f'--{derived[0]}')}: {derived[0]} is set, and it follows from the amount under "
+            f"budget of {study.path}: leave out one of them; an empty `{derived[0]}:` takes a recipe's out."
         )
     until = {} if study.budget.amount is None else {"max-update": "1", "total-num-update": "1"}
     try:
@@ -240,7 +242,7 @@ def _measured(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
         else:
             size = nominal_size(parsed, num_ranks=num_ranks)
     except ValueError as error:
-        raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
+        raise ValueError(f"{study.place(variant, str(error))}: the variant {variant.name}: {error}") from error
     return VariantPlan(
         variant=variant,
         options=variant.options,
@@ -261,12 +263,12 @@ def _check_run(parsed: Namespace) -> None:
     for name, default in _WHOLE_RUNS.items():
         if (getattr(parsed, name.replace("-", "_"), default) or 0) != default:
             raise ValueError(
-                f"it sets {name}, with which a run would not have the planned updates or tokens, or leaves nothing to "
-                "measure: leave it out."
+                f"it sets --{name}, with which a run would not have the planned updates or tokens, or leaves nothing "
+                "to measure: leave it out."
             )
     if len(parsed.update_freq) != 1:
         numbers = ",".join(map(str, parsed.update_freq))
-        raise ValueError(f"it sets update-freq to {numbers}: it must be one number for all epochs.")
+        raise ValueError(f"it sets --update-freq to {numbers}: it must be one number for all epochs.")
 
 
 def _with_learning_rate(plan: VariantPlan, study: Study, plans: Mapping[str, VariantPlan]) -> VariantPlan:

@@ -15,6 +15,7 @@ the cell with the best median on the development set counts, as in the paper (se
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ from roberta_plugin.experiments.finetuning_plan import FinetunePlan
 from roberta_plugin.experiments.settings import StudySettings, TuningSettings
 from roberta_plugin.experiments.starting_model import check_model, starting_model
 from roberta_plugin.experiments.studies.plan import PlannedStudy
-from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, TuningProbe
+from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, Study, TuningProbe
 from roberta_plugin.experiments.sweeps.report import cell_results
 from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.finetuning.benchmarks import benchmark_of
@@ -77,30 +78,48 @@ def check_probes(planned: PlannedStudy) -> None:
     Raises:
         ValueError: if vocabularies or lengths do not fit each other.
     """
-    study, plans = planned.study, planned.plans
+    study = planned.study
     for probe in study.probes:
-        where = f"{study.path}: probes, {probe.name}"
-        if isinstance(probe, PerplexityProbe):
-            option, length, folder = "tokens-per-sample", block_length(probe, planned), held_out_folder(probe, planned)
-            remedy = "binarize it with the tokenizer and dictionary of the pretraining data"
-            needed, what = folder / f"{probe.split}.idx", "name other data, or a split that it has"
-        else:
-            option, length, folder = "max-length", probe.max_length, probe.tokenizer
-            remedy = "give the tokenizer of the pretraining data"
-            needed, what = probe.raw, "give the folder of the official files as raw"
-        for path, do in ((needed, what), (folder / "dict.txt", remedy)):
-            if not path.exists():
-                raise FileNotFoundError(f"{where}: {path} does not exist: {do}.")
-        if isinstance(probe, TuningProbe):
-            benchmark_of(probe.task).files(probe.raw, probe.source.task_options)
-        if Vocabulary.load(folder / "dict.txt").sha256 != plans[0].dictionary:
-            raise ValueError(f"{where}: {folder / 'dict.txt'} is not the dict.txt of the pretraining data: {remedy}.")
-        for plan in plans:
-            if plan.shape.max_positions < length and not plan.shape.positions.is_rotary:
-                raise ValueError(
-                    f"{where}: {option} is {length}, and the variant {plan.variant.name} has "
-                    f"{plan.shape.max_positions} positions: lower it, or give max-positions under train."
-                )
+        with _located(study, probe):
+            _check_probe(probe, planned)
+
+
+def _check_probe(probe: Probe, planned: PlannedStudy) -> None:
+    if isinstance(probe, PerplexityProbe):
+        option, length, folder = "tokens-per-sample", block_length(probe, planned), held_out_folder(probe, planned)
+        remedy = "binarize it with the tokenizer and dictionary of the pretraining data"
+        needed, what = folder / f"{probe.split}.idx", "name other data, or a split that it has"
+    else:
+        option, length, folder = "max-length", probe.max_length, probe.tokenizer
+        remedy = "give the tokenizer of the pretraining data"
+        needed, what = probe.raw, "give the folder of the official files as raw"
+    for path, do in ((needed, what), (folder / "dict.txt", remedy)):
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist: {do}.")
+    if isinstance(probe, TuningProbe):
+        benchmark_of(probe.task).files(probe.raw, probe.source.task_options)
+    if Vocabulary.load(folder / "dict.txt").sha256 != planned.plans[0].dictionary:
+        raise ValueError(f"{folder / 'dict.txt'} is not the dict.txt of the pretraining data: {remedy}.")
+    for plan in planned.plans:
+        if plan.shape.max_positions < length and not plan.shape.positions.is_rotary:
+            raise ValueError(
+                f"--{option} is {length}, and the variant {plan.variant.name} has {plan.shape.max_positions} "
+                "positions: lower it, or give max-positions under train."
+            )
+
+
+@contextmanager
+def _located(study: Study, probe: Probe) -> Iterator[None]:
+    """Let an error name the probe, the line that it is about, and options of a fine-tuning as the file has them."""
+    try:
+        yield
+    except (ValueError, FileNotFoundError) as error:
+        section = study.file.subsection("probes").subsection(probe.name)
+        message = str(error).removeprefix(f"{study.path}: ")
+        place = section.place(re.sub(r"--(?:only|set) (?=[\w-])", "--", message))
+        message = message.replace("--only ", "grid, ").replace("--set ", "train, ").removeprefix("--")
+        kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
+        raise kind(f"{place}: {section.name}: {message}") from error
 
 
 def held_out_folder(probe: PerplexityProbe, planned: PlannedStudy) -> Path:
@@ -218,14 +237,11 @@ def plan_tuning(probe: TuningProbe, planned: PlannedStudy, settings: StudySettin
         splits=["valid"],
         name_in_queue=f"{root.name}-{probe.name}",
     )
-    prepared = prepared_folder(tuning, data)
-    try:
+    with _located(planned.study, probe):
+        prepared = prepared_folder(tuning, data)
         grid = tuning_grid(tuning, prepared, None, path=path, num_gpus=num_gpus)
         grid = replace(grid, axes={MODEL_AXIS: {"any": {"arch": "fast_roberta_base"}}, **grid.axes})
-        check_options(grid)
-    except ValueError as error:
-        message = str(error).replace("--only ", "grid, ").replace("--set ", "train, ")  # as the file has them
-        raise ValueError(f"{path}: probes, {probe.name}: {message}") from error
+        check_options(grid, is_written=False)
     return FinetunePlan(settings=tuning, prepared=prepared, grid=grid, gpus_per_run=settings.gpus_per_run)
 
 

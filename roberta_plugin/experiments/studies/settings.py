@@ -24,7 +24,7 @@ from roberta_plugin.experiments.sweeps.grid import (
 )
 from roberta_plugin.finetuning.benchmarks import TASKS, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
-from roberta_plugin.launch.options_file import Section, read_file, to_arguments
+from roberta_plugin.launch.options_file import Section, place_of, read_file, to_arguments
 from roberta_plugin.launch.resources import Resources
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
@@ -184,7 +184,7 @@ Probe = PerplexityProbe | TuningProbe
 class Study:
     """The content of a study file."""
 
-    path: Path
+    file: Section  # its section slurm is checked when the command is told to use SLURM
     title: str
     variants: tuple[Variant, ...]
     seeds: tuple[str, ...]
@@ -192,11 +192,20 @@ class Study:
     budget: Budget
     rate: RateRule | None
     probes: tuple[Probe, ...]
-    slurm: Section  # it is checked when the command is told to use SLURM
+
+    @property
+    def path(self) -> Path:
+        """The study file."""
+        return self.file.path
+
+    def place(self, variant: Variant, message: str) -> str:
+        """The line of the option of a variant that a message is about: the variant's own, or that of all."""
+        variants, axes = self.file.subsection("variants"), self.file.subsection("axes")
+        return place_of(message, self.file, nearer=[variants.subsection(variant.name), axes])
 
     def resources(self, overrides: Mapping[str, Any]) -> Resources:
         """The section slurm with `overrides`, which win; see `read_slurm`."""
-        return read_slurm(self.slurm, overrides) or Resources()
+        return read_slurm(self.file.subsection("slurm"), overrides) or Resources()
 
 
 def read_study(path: Path) -> Study:
@@ -218,7 +227,7 @@ def read_study(path: Path) -> Study:
             if section.content not in names:
                 raise section.error(f"{section.name} must be {' or '.join(names)}, got {section.content!r}.")
         return Study(
-            path=path,
+            file=file,
             title=str(file.subsection("title", path.stem).content),
             variants=tuple(variants),
             seeds=checked_seeds(file.subsection("seeds").content, where="--seeds"),
@@ -226,7 +235,6 @@ def read_study(path: Path) -> Study:
             budget=file.subsection("budget").as_settings(Budget),
             rate=rate.as_settings(RateRule) if rate else None,
             probes=tuple(_probe(name, each) for name, each in _named(file.subsection("probes")).items()),
-            slurm=file.subsection("slurm"),
         )
 
 

@@ -34,7 +34,7 @@ from roberta_plugin.experiments.sweeps.report import write_report
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch.arguments import PACKAGE, user_dir_of
 from roberta_plugin.launch.log import Record, parse_line, show_on
-from roberta_plugin.launch.options_file import read_file
+from roberta_plugin.launch.options_file import place_of, read_file
 from roberta_plugin.launch.process import stop_orphan
 from roberta_plugin.launch.resources import check_slurm, redacted_copy
 from roberta_plugin.launch.run_folder import (
@@ -244,7 +244,7 @@ def check_options(grid: Grid, *, is_written: bool = True) -> None:
         try:
             parsed = train_arguments.checked(run.arguments_in(Path(run.name), grid.metric))
         except (ValueError, FileNotFoundError) as error:
-            where = f"{read_file(grid.path).place(str(error))}, " if is_written else ""
+            where = f"{place_of(str(error), read_file(grid.path))}, " if is_written else ""
             kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
             raise kind(f"{where}setting {run.cell}: {error}") from error
         validated = [] if parsed.disable_validation else parsed.valid_subset.split(",")

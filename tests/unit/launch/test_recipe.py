@@ -22,6 +22,7 @@ from roberta_plugin.launch.recipe import (
     check_run_dir,
     complete,
     load_recipe,
+    located,
 )
 from roberta_plugin.launch.resources import minutes_of
 from roberta_plugin.launch.run_folder import ITSELF, add_jobs, read_record, write_record
@@ -154,9 +155,29 @@ def test_a_recipe_holds_only_what_differs_from_its_base(config):
         ValueError, match=r"small\.yaml, line 2: base: there is no file .*nowhere\.yaml: base is a path"
     ):
         load_recipe(small, flags={})
-    small.write_text("base: launch.yaml\nenv: {A: [1]}\n")
-    with pytest.raises(ValueError, match=r"small\.yaml, line 2: .*each value of sbatch and env must be one text"):
+    small.write_text("base: launch.yaml\nenv: {NCCL_DEBUG: null, A: ''}\n")
+    assert load_recipe(small, flags={}).env == ("A=",), "null takes the base's out, as under train"
+    (config.parent / "odd.yaml").write_text("sbatch: {comment: a}\nenv: {A: [1]}\n")
+    for content, where in (
+        ("base: launch.yaml\nsbatch: {comment: a}\nenv: {A: [1]}\n", r"small\.yaml, line 3"),
+        ("base: launch.yaml\nenv: [[A]]\n", r"small\.yaml, line 2"),
+        ("base: odd.yaml\noutput_dir: r\nenv: {A: 1}\n", r"odd\.yaml, line 2"),
+    ):
+        small.write_text(content)
+        with pytest.raises(ValueError, match=where + ": each value of env must be one text"):
+            load_recipe(small, flags={})
+    small.write_text("base: launch.yaml\nnodes: 1\ntwo words: 1\n")
+    with pytest.raises(ValueError, match=r"small\.yaml, line 3: has the unknown key 'two words'"):
         load_recipe(small, flags={})
+    small.write_text("base: launch.yaml\ntrain: {lr: 1}\n")
+    (config.parent / "launch.yaml").write_text(CONFIG + "  lrr: 1\n")
+    for train in ([], ["--lr", "3"]):
+        line = len(CONFIG.splitlines()) + 1
+        with (
+            pytest.raises(ValueError, match=rf"launch\.yaml, line {line}: --lrr is unknown"),
+            located(small, flags={}, train=train),
+        ):
+            raise ValueError("--lrr is unknown: the nearest is --lr.")
     with pytest.raises(ValueError, match=r"launch\.yaml, line 3: --nodes is 'x'"):
         config.write_text(CONFIG.replace("nodes: 4", "nodes: x"))
         small.write_text("base: launch.yaml\n")
@@ -191,6 +212,10 @@ def test_a_file_starts_from_a_recipe_of_the_package_with_its_batch_on_any_number
         ValueError, match=r"launch\.yaml, line 5: train: recipe bsae: there is no such recipe.*the nearest is base"
     ):
         launch(train=("recipe: bsae",))
+    with pytest.raises(
+        ValueError, match=r"launch\.yaml, line 5: train: recipe: there is no file .*gone\.yaml: recipe is"
+    ):
+        launch(train=("recipe: gone.yaml",))
     (config.parent / "mine.yaml").write_text("train: {recipe: launch.yaml}\n")
     with pytest.raises(
         ValueError, match=r"mine\.yaml, line 1: train: recipe leads back to .*launch\.yaml: name another"
@@ -480,6 +505,8 @@ def test_values_are_text_as_it_is_written(tmp_path):
         ("a: 1\nb: [\n", "x.yaml, line 3: this is not valid YAML"),
         ("a: 1\nb:\n  c: 2\n  c: 3\n", "x.yaml, line 4: c is given twice"),
         ("? [1, 2]\n: 3\n", "x.yaml, line 1: a key must be a word"),
+        ("a: &a {b: 1}\nc:\n  <<: *a\n", "x.yaml, line 3: << merges nothing here: write the options out"),
+        ("a: 1\nb: \0\n", "x.yaml, line 2: this is not valid YAML: special characters are not allowed (0x00)."),
         ("", "must hold keys and their values, one per line"),
         ("a: " + "[" * 5000 + "]" * 5000, "x.yaml: its lists or mappings are nested too deeply: write it as those"),
         ("- a\n", "must hold keys and their values, one per line"),
@@ -489,6 +516,16 @@ def test_what_is_refused_names_the_file_and_the_line(tmp_path, content, message)
     with pytest.raises(ValueError, match=r"x\.yaml") as refused:
         read_yaml(write(tmp_path, content))
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("key", ["~", "''", "two words", "a.b"])
+def test_the_line_of_any_key_is_found(tmp_path, key):
+    path = write(tmp_path, f"a: 1\n{key}: 2\n")
+    name = key.strip("'")
+    with pytest.raises(ValueError, match=rf"x\.yaml, line 2: the file has the unknown key '{name}': use a\."):
+        read_file(path).check_keys(known=["a"], needed=[])
+    with pytest.raises(ValueError, match=rf"x\.yaml, line 2: has the unknown key '{name}': use b\."):
+        read_file(write(tmp_path, f"b: 1\n{key}: 2\n")).as_settings(dataclasses.make_dataclass("Kind", [("b", str)]))
 
 
 def test_a_missing_file_is_named(tmp_path):

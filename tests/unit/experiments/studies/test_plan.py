@@ -286,22 +286,25 @@ def test_the_learning_rate_follows_the_batch_unless_it_is_given(tmp_path, data, 
     ("content", "message"),
     [
         ({"variants": {"a": {"lrr": "1"}}}, "--lrr is unknown: the nearest is --lr"),
-        ({"variants": {"a": {"max-update": "5"}}}, "max-update is set, and it follows from the amount"),
+        (
+            {"variants": {"a": {"max-update": "5"}}},
+            "max-update is set, .* amount under budget of .*: leave out one of them; an empty",
+        ),
         (
             {"variants": {"a": {"lr-scheduler": "fixed"}}, "budget": {"equal": "tokens"}},
             "the variant a: it has no end: give max-update",
         ),
         ({"variants": {"a": None}, "budget": {"equal": "tokens"}}, "the variant a: it has no end: give max-update"),
-        ({"variants": {"a": {"max-epoch": "1"}}}, "variant a: it sets max-epoch, with which a run would not"),
+        ({"variants": {"a": {"max-epoch": "1"}}}, "variant a: it sets --max-epoch, with which a run would not"),
         (
             {"variants": {"a": {"grow-tokens-per-sample": "0:16 9:32"}}},
-            "variant a: it sets grow-tokens-per-sample, .*planned updates or tokens.*: leave it out",
+            "variant a: it sets --grow-tokens-per-sample, .*planned updates or tokens.*: leave it out",
         ),
-        ({"variants": {"a": {"patience": "1"}}}, "variant a: it sets patience"),
-        ({"variants": {"a": {"no-save": "true"}}}, "variant a: it sets no-save"),
-        ({"variants": {"a": {"disable-validation": "true"}}}, "variant a: it sets disable-validation"),
+        ({"variants": {"a": {"patience": "1"}}}, "variant a: it sets --patience"),
+        ({"variants": {"a": {"no-save": "true"}}}, "variant a: it sets --no-save"),
+        ({"variants": {"a": {"disable-validation": "true"}}}, "variant a: it sets --disable-validation"),
         ({"variants": {"a": {"update-freq": "0"}}}, "variant a: --update-freq must be 1 or more, got 0"),
-        ({"variants": {"a": {"update-freq": "1,8"}}}, "variant a: it sets update-freq to 1,8"),
+        ({"variants": {"a": {"update-freq": "1,8"}}}, "variant a: it sets --update-freq to 1,8"),
         ({"variants": {"a": None}, "budget": {"amount": "inf"}}, "budget: amount is .*, which is not a finite number"),
         ({"variants": {"a": None}, "budget": {"amount": "nan"}}, "budget: amount is .*, which is not a finite number"),
     ],
@@ -309,6 +312,31 @@ def test_the_learning_rate_follows_the_batch_unless_it_is_given(tmp_path, data, 
 def test_options_that_cannot_work_are_refused(tmp_path, data, content, message):
     with pytest.raises(ValueError, match=message):
         plans_of(tmp_path, data, **content)
+
+
+@pytest.mark.parametrize(
+    ("content", "option"),
+    [
+        ({"variants": {"a": None, "b": {"lr": "x"}}}, "lr: x"),  # and not the line of all variants' lr
+        ({"variants": {"a": None, "b": {"max-update": "5"}}}, "max-update: '5'"),
+        ({"variants": {"a": None, "b": {"patience": "1"}}}, "patience: '1'"),
+        ({"variants": None, "axes": {"lr": ["1e-3", "x"]}}, "lr:"),
+        ({"base": {"lrr": "1"}, "variants": {"a": {"dropout": "0.2"}}}, "lrr: '1'"),
+        ({"base": {"recipe": "common.yaml"}, "variants": {"a": {"dropout": "0.2"}}}, None),
+    ],
+)
+def test_what_is_wrong_with_a_variant_is_named_with_its_line(tmp_path, data, content, option):
+    (tmp_path / "common.yaml").write_text("train:\n  lrr: 1\n")
+    with pytest.raises(ValueError, match=r"the variant|is set, and") as refused:
+        plans_of(tmp_path, data, **content)
+    if option is None:
+        assert str(refused.value).startswith(f"{tmp_path / 'common.yaml'}, line 2: the variant a: ")
+        return
+    lines = (tmp_path / "study.yaml").read_text().splitlines()
+    section = next(iter({"axes", "variants"} & {name for name, part in content.items() if part}))
+    inside = 0 if "base" in content else lines.index(f"{section}:")
+    expected = next(number for number, line in enumerate(lines, 1) if number > inside and line.strip() == option)
+    assert str(refused.value).startswith(f"{tmp_path / 'study.yaml'}, line {expected}: ")
 
 
 SHIPPED = sorted((REPOSITORY / "examples" / "studies").glob("table*.yaml"))

@@ -23,7 +23,7 @@ from roberta_plugin.experiments.studies.probes import (
     tuned_value,
     with_models,
 )
-from roberta_plugin.experiments.studies.settings import TuningProbe, read_study
+from roberta_plugin.experiments.studies.settings import read_study
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
@@ -113,7 +113,11 @@ def test_all_data_must_have_one_vocabulary(tmp_path, data):
             FileNotFoundError,
             "probes, probe: none does not exist: give the folder of the official files as raw",
         ),
-        ({"kind": "fine-tuning", "raw": "."}, FileNotFoundError, r"holds no train\.tsv"),
+        (
+            {"kind": "fine-tuning", "raw": "."},
+            FileNotFoundError,
+            r"study\.yaml, line \d+: probes, probe: \. holds no train\.tsv",
+        ),
     ],
 )
 def test_probes_that_cannot_work_are_refused(tmp_path, data, probe, error, message):
@@ -147,19 +151,28 @@ def test_missing_data_is_refused(tmp_path, data):
 def test_what_a_probe_cannot_be_trained_by_is_refused_before_there_is_a_model(tmp_path, data, monkeypatch):
     prepared = write_prepared(tmp_path / "set")
     monkeypatch.setattr(study_probes, "prepared_folder", lambda tuning, folder: prepared)
-    path = write_study(tmp_path / "study.yaml", data=data, variants={"a": None})
-    planned, settings = plan_study(read_study(path), num_ranks=1), StudySettings(study=path, output_dir=tmp_path)
-    probe = TuningProbe(name="mine", task="RTE", raw=tmp_path, tokenizer=data, max_length=30, grid={"batch": "8,64"})
-    plan = plan_tuning(probe, planned, settings, prepared.folder)
-    assert len(plan.grid.runs) == 3 * 2 * 5, "any batch, as with --only"
+    path, settings = tmp_path / "study.yaml", StudySettings(study=tmp_path / "study.yaml", output_dir=tmp_path)
+
+    def plan(**more):
+        keys = {"task": "RTE", "raw": str(tmp_path), "tokenizer": str(data), "max-length": "30", **more}
+        write_study(path, data=data, variants={"a": None}, probes={"mine": {"kind": "fine-tuning", **keys}})
+        planned = plan_study(read_study(path), num_ranks=1)
+        return plan_tuning(planned.study.probes[0], planned, settings, prepared.folder)
+
+    assert len(plan(grid={"batch": ["8", "64"]}).grid.runs) == 3 * 2 * 5, "any batch, as with --only"
     for changes, message in (
         ({"train": {"best-checkpoint-metric": "bleu"}}, "train, best-checkpoint-metric bleu: RTE is not validated by"),
-        ({"train": {"no-such-option": "1"}}, "no-such-option"),
+        ({"train": {"no-such-option": "1"}}, "setting .*: fairseq-train would refuse these options: --no-such-option"),
         ({"train": {"encoder-layers": "7"}}, "train, encoder-layers=7: the architecture is that of the pretrained"),
         ({"grid": {"batch": "x"}}, "grid, batch=x: a batch is a whole number"),
+        ({"grid": {"lr": "x"}}, "setting .*: fairseq-train would refuse .* --lr"),  # the pretraining has one, too
     ):
-        with pytest.raises(ValueError, match=rf"study\.yaml: probes, mine: .*{message}"):
-            plan_tuning(replace(probe, **changes), planned, settings, prepared.folder)
+        with pytest.raises(ValueError, match=rf"probes, mine: {message}") as refused:
+            plan(**changes)
+        (part,) = changes.values()
+        lines = path.read_text().splitlines()
+        line = next(n for n in range(lines.index("probes:"), len(lines)) if lines[n].startswith(f"      {min(part)}:"))
+        assert str(refused.value).startswith(f"{path}, line {line + 1}: probes, mine: ")
 
 
 @pytest.fixture

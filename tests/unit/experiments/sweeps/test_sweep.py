@@ -114,6 +114,9 @@ def test_a_cell_that_fairseq_would_refuse_is_named(tmp_path, tiny_data_bin):
     check_options(grid_of(tmp_path, train=train))
     with pytest.raises(ValueError, match=r"grid\.yaml, line 2, setting batch-size-x: .*invalid int value: 'x'"):
         check_options(grid_of(tmp_path, train=train, axes="batch-size: [8, x]"))
+    (tmp_path / "common.yaml").write_text("nodes: 1\ntrain: {lrr: 3}\n")
+    with pytest.raises(ValueError, match=r"common\.yaml, line 2, setting .*--lrr is unknown"):
+        check_options(grid_of(tmp_path, train=f"recipe: common.yaml, {train}"))
     with pytest.raises(FileNotFoundError, match=r"setting data-no-such-folder: .*data folder no-such-folder does not"):
         check_options(grid_of(tmp_path, train=train, axes="data: [no-such-folder]"))
 
