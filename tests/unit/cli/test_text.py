@@ -166,15 +166,14 @@ def test_without_dict_one_is_made_of_the_training_text_and_serves_later_splits(t
 
 def test_options_of_the_dictionary(tmp_path, tokenizer_folder, capsys):
     (tmp_path / "a.txt").write_text("bbbb aa c\nzxyvw\n")
-    assert binarize(tmp_path, tokenizer_folder, "--train", tmp_path / "a.txt") == 0
-    rows = [row.split() for row in (tmp_path / "data" / "dict.txt").read_text().splitlines()]
+    assert binarize(tmp_path / "all", tokenizer_folder, "--train", tmp_path / "a.txt") == 0
+    rows = [row.split() for row in (tmp_path / "all" / "data" / "dict.txt").read_text().splitlines()]
     symbols = [symbol for symbol, count in rows if count == "1"]
     assert len(symbols) > 5 and symbols == sorted(symbols), "those of one count by their names, as fairseq"
     (tmp_path / "a.txt").write_text("bbbb aa c\n")
-    words = ["--train", tmp_path / "a.txt", "--threshold", "2", "--padding-factor", "1", "--overwrite"]
+    words = ["--train", tmp_path / "a.txt", "--threshold", "2", "--padding-factor", "1"]
     assert binarize(tmp_path, tokenizer_folder, *words) == 0
     assert len((tmp_path / "data" / "dict.txt").read_text().splitlines()) == 3
-    words.remove("--overwrite")
     assert binarize(tmp_path, tokenizer_folder, *words) == 0
     assert binarize(tmp_path, tokenizer_folder, *words, "--nwords", "5", "--overwrite") == 2
     assert "another vocabulary" in capsys.readouterr().err
