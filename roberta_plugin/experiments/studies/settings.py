@@ -264,6 +264,8 @@ def _variant(cell: Cell, section: Section) -> Variant:
 def _probe(name: str, section: Section) -> Probe:
     with section.located():
         values = section.as_options()
+        if "name" in values:
+            raise section.error("--name is what stands before the colon of the probe: leave it out.")
         if values.get("kind") == PERPLEXITY:
             return section.as_settings(PerplexityProbe, name=name)
         if values.get("kind") != FINE_TUNING:

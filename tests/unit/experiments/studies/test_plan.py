@@ -125,6 +125,7 @@ def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
         ("warm-up: 0.1", "warm-up: 2", "line 8: budget: warm-up must be from 0 to 0.99, got 2"),
         ("rule: linear", "rule: cubic", "line 9: learning-rate: rule must be sqrt or linear, got 'cubic'"),
         ("kind: perplexity", "kind: [perplexity]", "line 11: probes, held-out: kind must be"),
+        ("kind: perplexity", "name: mine, kind: perplexity", "line 11: probes, held-out: name is what stands before"),
         ("passes: 2", "passes: two", "probes, held-out: passes is 'two', which is not a whole number"),
         ("passes: 2", "passis: 2", "line 11: probes, held-out has the unknown key 'passis'"),
         ("    raw: glue\n", "", "line 12: probes, sentiment: raw is missing"),
