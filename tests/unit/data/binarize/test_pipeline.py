@@ -17,9 +17,16 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data.binarize.parts import Counts, read_head, read_part, write_part_file
-from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize, refuse_nonsense, warnings_about
+from roberta_plugin.data.binarize.pipeline import (
+    BinarizeSettings,
+    DictionarySettings,
+    binarize,
+    build_vocabulary,
+    refuse_nonsense,
+    warnings_about,
+)
 from roberta_plugin.data.mmap_tokens import MmapTokens, SharedFiles
-from roberta_plugin.data.text_inputs import BadLineError, LineRules
+from roberta_plugin.data.text_inputs import BadLineError, InputSettings, LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Row, Vocabulary
@@ -368,6 +375,11 @@ def test_text_of_a_pipe(make, tmp_path):
             assert (tmp_path / "piped" / name).read_bytes() == (tmp_path / "file" / name).read_bytes()
     (record,) = manifest["splits"]["train"]["inputs"]
     assert (record["bytes"], record["sha256"]) == (len(TEXT), hashlib.sha256(TEXT.encode()).hexdigest())
+
+
+def test_no_dictionary_is_made_of_a_pipe_which_is_read_once():
+    options = {"tokenizer": tokenizer_of(), "settings": DictionarySettings(), "reading": InputSettings()}
+    refused("is a pipe, but .*write it to a file, or give --dict", build_vocabulary, ["-"], **options)
 
 
 def test_a_dictionary_of_other_text_is_refused_and_nothing_written(make, tmp_path):
