@@ -108,7 +108,7 @@ def test_white_space_is_stripped_as_fairseq_does_or_kept():
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (b"good\nbad \xff\r\ngood \xc3\xa9\nbad \xe4\xbd", "byte 0xff at column 4 is not UTF-8"),
+        (b"good\nb\xc3\xa9d \xff\r\ngood \xc3\xa9\nbad \xe4\xbd", "byte 0xff at column 4 is not UTF-8"),
         (b"good\nbad\0 line\ngood \xc3\xa9\n\xff\n", r"byte 0x00 at column 3 is no text.*UTF-16.*tr -d"),
     ],
 )

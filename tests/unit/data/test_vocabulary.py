@@ -17,6 +17,7 @@ DICTS = {
     "plain": "a 5\nb 3\nmadeupword0000 0\n",
     "no line end": "a 5\nb 3",
     "windows line ends": "a 5\r\nb 3\r\n",
+    "old line ends": "a 5\rb 3\r",
     "mask inside": "a 5\n<mask> 7\nb 3\n",
     "overwrite": "a 5\nb 3\na 9 #fairseq:overwrite\n<unk> 2 #fairseq:overwrite\n",
     "spaces in symbols": "a b 5\n\u00e9\U0001f600 4\nc  3   \n",

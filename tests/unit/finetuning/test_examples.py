@@ -27,7 +27,8 @@ def examples(*rows, name="my.csv"):
 
 def test_a_label_is_the_same_in_every_format_and_an_empty_one_or_a_list_is_none():
     assert {label_of(value, "label", "here") for value in (1, 1.0, "1", " 1 ")} == {"1"}
-    assert [label_of(value, "label", "here") for value in (True, False, 2.5, -3)] == ["true", "false", "2.5", "-3"]
+    numbers = (True, False, 2.5, -3, 1e20)
+    assert [label_of(each, "label", "here") for each in numbers] == ["true", "false", "2.5", "-3", "1e+20"]
     for value in (None, "", "  ", math.nan):
         with pytest.raises(ValueError, match="here: the label in the column 'label' is empty"):
             label_of(value, "label", "here")

@@ -107,12 +107,17 @@ def test_columns_of_the_task_are_fields_too(models):
     assert single[0] == single[1]
 
 
-def test_numbers_are_clipped_to_the_tasks_limits(models):
-    hub = RobertaHub.from_pretrained(models["regression"])
-    found = [answer["score"] for answer in answers(models["regression"], PAIRS)]
+@pytest.mark.parametrize("shift", [-0.1, 4.9])  # of numbers from 0.04 to 0.17
+def test_numbers_are_clipped_to_the_tasks_limits(models, tmp_path, shift):
+    folder = shutil.copytree(models["regression"], tmp_path / "model")
+    state = torch.load(folder / "model.pt", weights_only=False)
+    state["model"][f"classification_heads.{CLASSES}.out_proj.bias"] += shift
+    torch.save(state, folder / "model.pt")
+    found = [answer["score"] for answer in answers(folder, PAIRS)]
     pairs = [(record["text"].strip(), record["text_pair"].strip()) for record in PAIRS]
-    logits = hub.predict(CLASSES, pairs, return_logits=True)[:, 0]
+    logits = RobertaHub.from_pretrained(folder).predict(CLASSES, pairs, return_logits=True)[:, 0]
     assert found == pytest.approx(logits.clamp(0, 5).tolist(), abs=1e-4)
+    assert 0 < logits.eq(logits.clamp(0, 5)).sum() < len(logits)
 
 
 def test_masks_have_the_answers_of_the_hub(models):

@@ -17,12 +17,19 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data.binarize.parts import Counts, read_head, read_part, write_part_file
-from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize, refuse_nonsense, warnings_about
+from roberta_plugin.data.binarize.pipeline import (
+    BinarizeSettings,
+    DictionarySettings,
+    binarize,
+    build_vocabulary,
+    refuse_nonsense,
+    warnings_about,
+)
 from roberta_plugin.data.mmap_tokens import MmapTokens, SharedFiles
-from roberta_plugin.data.text_inputs import BadLineError, LineRules
+from roberta_plugin.data.text_inputs import BadLineError, InputSettings, LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
-from roberta_plugin.data.vocabulary import Row, Vocabulary
+from roberta_plugin.data.vocabulary import MASK, SPECIALS, Row, Vocabulary
 from tests.conftest import files_up_to
 from tests.refusals import refused
 from tests.tiny_tokenizers import byte_level_bpe
@@ -368,6 +375,19 @@ def test_text_of_a_pipe(make, tmp_path):
             assert (tmp_path / "piped" / name).read_bytes() == (tmp_path / "file" / name).read_bytes()
     (record,) = manifest["splits"]["train"]["inputs"]
     assert (record["bytes"], record["sha256"]) == (len(TEXT), hashlib.sha256(TEXT.encode()).hexdigest())
+
+
+def test_a_dictionary_has_as_many_symbols_as_asked_for_and_equally_frequent_ones_by_name(tmp_path):
+    (tmp_path / "text.txt").write_text("th z\n")
+    settings = DictionarySettings(nwords=len(SPECIALS) + 2, padding_factor=1)
+    options = {"tokenizer": tokenizer_of(), "settings": settings, "reading": InputSettings(), "progress": False}
+    made = build_vocabulary([tmp_path / "text.txt"], **options)
+    assert made.symbols == [*SPECIALS, "122", "256", MASK], "z and th; the space, 32, is behind them as text"
+
+
+def test_no_dictionary_is_made_of_a_pipe_which_is_read_once():
+    options = {"tokenizer": tokenizer_of(), "settings": DictionarySettings(), "reading": InputSettings()}
+    refused("is a pipe, but .*write it to a file, or give --dict", build_vocabulary, ["-"], **options)
 
 
 def test_a_dictionary_of_other_text_is_refused_and_nothing_written(make, tmp_path):

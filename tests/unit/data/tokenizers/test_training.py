@@ -87,6 +87,14 @@ def test_there_is_nothing_to_learn_from_no_text(tmp_path, kind):
     assert not (tmp_path / "bpe").exists()
 
 
+def test_a_corpus_without_text_is_named(tmp_path):
+    for name, text in (("en", TEXT), ("sw", "")):
+        (tmp_path / "corpora" / name).mkdir(parents=True)
+        (tmp_path / "corpora" / name / "train.txt").write_text(text)
+    options = {"vocab_size": 300, "folder": tmp_path / "bpe", "corpora": tmp_path / "corpora"}
+    refused(r"sw: there is no text in the files train\.\*", train_tokenizer, "byte_level_bpe", [], **options)
+
+
 def test_records_of_another_field_and_bad_lines(tmp_path):
     records = tmp_path / "c4.json"
     records.write_text('{"content": "the cat sat on the mat"}\n' * 9 + "no record\n")

@@ -99,6 +99,7 @@ def test_of_thresholds_that_decide_alike_the_middle_or_a_half_is_taken():
     assert tuned([0.9, 0.9, 0.8], [0, 1, 0]) == pytest.approx(0.85), "of equal ones the nearest to a half"
     assert tuned([0.6, 0.7], [0, 0]) == pytest.approx(0.85), "no row is of class 1"
     assert tuned([0.0, 1.0], [0, 1]) == 0.5
+    assert tuned([0.9, 1.0], [0, 0]) == pytest.approx(0.95), "none lies above a probability of 1"
     close = np.nextafter(0.2, 1)
     assert tuned([0.2, close], [0, 1]) == close, "a threshold equal to the lower one would predict it too"
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from itertools import chain
 
 import numpy as np
@@ -87,6 +88,15 @@ def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table
     if kind == "multi-label":
         exact = [sorted(one) == sorted(other) for one, other in zip(given, labels, strict=True)]
         assert 100 * np.mean(exact) == pytest.approx(found["tuned_exact_match"])
+        number = Counter(chain(*labels))
+        most = max(number.values())  # rows with the most frequent label, which the baseline gives to all
+        f1 = 2 * most / (len(labels) + number.total())
+        assert details["baseline"]["tuned_micro_f1"] == pytest.approx(100 * f1)
+        shares = [
+            [p if name in entry["label"] else 1 - p for name, p in entry["probabilities"].items()] for entry in entries
+        ]
+        losses = -np.log(shares).mean(axis=1)
+        assert [each["loss"] for each in details["hardest"]] == pytest.approx(np.sort(losses)[:-21:-1], rel=1e-3)
     elif kind == "regression":
         given, labels = np.array(given), np.array(labels)
         assert 100 * np.corrcoef(given, labels)[0, 1] == pytest.approx(found["pearson"], abs=1e-3)

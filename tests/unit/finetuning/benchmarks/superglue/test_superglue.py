@@ -91,8 +91,9 @@ def test_answers_of_commonsense_qa_are_named_by_letters():
     assert (row.texts[0], seconds(row), row.target) == ("Q: Who?", ["A: Ann", "A: Bob"], 1)
     with pytest.raises(ValueError, match=r"line 2: answerKey is 'C', and must be one of \"A\", \"B\""):
         rows(read_commonsense_qa, {"id": "x", "question": QA, "answerKey": "C"})
-    with pytest.raises(ValueError, match="line 2, question: choices must be two or more with different labels"):
-        rows(read_commonsense_qa, {"id": "x", "question": {**QA, "choices": QA["choices"][:1]}, "answerKey": "A"})
+    for choices in (QA["choices"][:1], QA["choices"][:1] * 2):
+        with pytest.raises(ValueError, match="line 2, question: choices must be two or more with different labels"):
+            rows(read_commonsense_qa, {"id": "x", "question": {**QA, "choices": choices}, "answerKey": "A"})
 
 
 def test_records_for_predictions_have_the_official_fields():
@@ -141,6 +142,8 @@ def test_a_question_of_boolq_is_followed_by_its_passage(rows_of_texts):
 def test_the_word_of_wic_is_between_asterisks_in_both_sentences(rows_of_texts):
     (row,) = rows_of_texts("WiC", {**WIC, "word": "board", "idx": 1, "label": False})
     assert (row.texts, row.target) == (("Room and * board *.", "* Board * the bus!"), "false")
+    (row,) = rows_of_texts("WiC", {**WIC, "end1": 15, "idx": 1, "label": False})
+    assert row.texts[0] == "Room and * board. *"
 
 
 def test_each_answer_of_multirc_is_a_row_that_knows_paragraph_question_and_answer(rows_of_texts):
