@@ -29,6 +29,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
@@ -220,7 +221,7 @@ def known_jobs(root: Path) -> dict[str, str]:
 
 def copied_from(root: Path) -> Path | None:
     """The folder that this one is a copy of, if it is still there: it has the jobs."""
-    record = next(filter(None, map(read_record, (root, *root.glob("*/seed-*")))), None)
+    record = next(filter(None, map(read_record, chain([root], root.glob("*/seed-*")))), None)
     if record is None:
         return None
     words = ("", *record.arguments, "--save-dir", "")
@@ -231,7 +232,8 @@ def copied_from(root: Path) -> Path | None:
 
 def own_jobs(root: Path) -> dict[str, str]:
     """The jobs of a folder by its runs' names; none where it is a copy."""
-    return {name: job for name, job in known_jobs(root).items() if job} if copied_from(root) is None else {}
+    jobs = {name: job for name, job in known_jobs(root).items() if job}
+    return {} if jobs and copied_from(root) else jobs
 
 
 def add_jobs(root: Path, jobs: Mapping[str, str]) -> None:
