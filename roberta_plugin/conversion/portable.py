@@ -18,19 +18,19 @@ from typing import Any, Literal
 from torch import Tensor
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
-from roberta_plugin.data.vocabulary import SPECIALS, Vocabulary
+from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, white_space_of
 from roberta_plugin.finetuning.kinds import KINDS, kind_class
 from roberta_plugin.finetuning.kinds.base import HuggingFace, Kind
 from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.finetuning.records import WhiteSpace
+from roberta_plugin.finetuning.starting_head import named_labels
 from roberta_plugin.models.checkpoints import ALL_HEADS, CLASSIFICATION, saved_options
 
 SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
 MASKED_LM = "masked_lm"  # its kind, and also the name of that head for --head
 _ONE_SCORE_PER_OPTION = ("race", "sentence_ranking")  # tasks of ours and of fairseq
-_MNLI_LABELS = ("contradiction", "neutral", "entailment")  # of roberta.large.mnli, in fairseq's examples/roberta
 
 
 @cache
@@ -129,25 +129,10 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
 
 
 def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None) -> tuple[str, ...]:
-    """Names of the classes of a classification or tagging head, in their order; empty if nothing names them.
-
-    Our checkpoints hold them; for fairseq's sentence_prediction they are in label/dict.txt of the folder `data`, or of
-    the training's folder; for the released roberta.large.mnli they are known.
-    """
+    """Names of the classes of a classification or tagging head, in their order; empty if nothing names them."""
     if not head.facts.has_labels:
         return ()
-    labels = identity.read_record(state).get("settings", {}).get("labels") or ()
-    if not labels:
-        trained_on = saved_options(state)[0].get("data")
-        folders = [data, Path(trained_on) if isinstance(trained_on, str) and trained_on else None]
-        paths = [folder / "label" / "dict.txt" for folder in folders if folder is not None]
-        path = next((path for path in paths if path.is_file()), None)
-        lines = path.read_text(encoding="utf-8").splitlines() if path else []
-        symbols = [line.rpartition(" ")[0] for line in lines]
-        labels = tuple(symbol for symbol in symbols if symbol not in SPECIALS and not symbol.startswith("madeupword"))
-    if not labels and head.name == "mnli":
-        labels = _MNLI_LABELS
-    return tuple(map(str, labels)) if len(labels) == head.num_outputs else ()
+    return named_labels(state, head.name, num_labels=head.num_outputs, data=data)
 
 
 def _names_below(parameters: Mapping[str, Any], prefix: str) -> list[str]:

@@ -18,7 +18,7 @@ from roberta_plugin.experiments.finetuning_grid import tuning_grid
 from roberta_plugin.experiments.settings import EvaluateSettings, FinetuneSettings, TuningSettings
 from roberta_plugin.experiments.starting_model import Start, check_model, starting_model, tokenizer_of
 from roberta_plugin.experiments.sweeps.grid import Grid, run_folders
-from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH
 from roberta_plugin.finetuning.preparation import prepared_folder, remarks, selection_remarks
 from roberta_plugin.finetuning.prepared import NAME, Prepared
@@ -112,7 +112,11 @@ def plan_finetuning(settings: FinetuneSettings) -> FinetunePlan:
         prepared=prepared,
         grid=grid,
         gpus_per_run=gpus_per_run,
-        remarks=[*start_remarks(start, prepared), *remarks(prepared), *selection_remarks(prepared, grid.metric.value)],
+        remarks=[
+            *start_remarks(start, prepared, settings),
+            *remarks(prepared),
+            *selection_remarks(prepared, grid.metric.value),
+        ],
     )
     begin(plan, start)
     return plan
@@ -173,8 +177,15 @@ def begin(plan: FinetunePlan, start: Start) -> None:
     plan.grid.write()
 
 
-def start_remarks(start: Start, prepared: Prepared) -> Iterator[str]:
+def start_remarks(start: Start, prepared: Prepared, settings: TuningSettings) -> Iterator[str]:
     """What a user must know of the model that he starts from."""
+    from roberta_plugin.finetuning.starting_head import starting_head
+
+    kind = kind_of(prepared)
+    name = settings.train_options.get("classification-head-name", kind.default_head_name)
+    head = None if start.from_scratch else starting_head(start.state, kind, name, checkpoint=start.checkpoint)
+    if head is not None and head.line:
+        yield head.line
     starts_from, length = benchmark_of(prepared.task).starts_from, prepared.settings["max_length"]
     if starts_from and not start.is_fine_tuned:
         yield (

@@ -12,6 +12,7 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 
 from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.starting_head import starting_head, take_over_head
 from roberta_plugin.models.checkpoints import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, saved_options
 from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
 from roberta_plugin.record import Difference, differences, listed, option_name, refuse
@@ -85,6 +86,8 @@ def load_trainer(
         rename_classes(trainer, state)
         if not reset_optimizer:
             check_classes(trainer, state, Path(filename))
+        is_resumed = not reset_optimizer and bool(state.get("last_optimizer_state"))
+        name_rows(trainer, state, Path(filename), is_resumed=is_resumed)
         return state
 
     with listening(checkpoint_utils, "load_checkpoint_to_cpu", look):
@@ -220,6 +223,26 @@ def take_up_weights(trainer: Any, path: Path) -> None:
             "delete the folder to train from the start. To begin anew with its weights, give --reset-optimizer."
         )
     trainer.set_num_updates(updates)
+
+
+def name_rows(trainer: Any, state: Mapping[str, Any], path: Path, *, is_resumed: bool) -> None:
+    """Let the head begin with the rows of the checkpoint that have the names of its labels (`starting_head`).
+
+    A training that is resumed goes on with its own head. Its optimizer's state has the order of the checkpoint's rows.
+    """
+    task = trainer.task
+    if getattr(task, "prepared", None) is None:
+        return
+    name = task.cfg.classification_head_name
+    if is_resumed:
+        found = starting_head(state, task.kind, name, checkpoint=path)
+        if found is not None and found.rows and not found.is_unchanged:
+            raise ValueError(f"{found.line} The state of its optimizer is not: give --finetune-from-model {path}.")
+        return
+    fresh = trainer.get_model().state_dict()
+    found = take_over_head(state, task.kind, name, fresh=fresh, checkpoint=path)
+    if found is not None and found.line:
+        logger.warning(found.line)
 
 
 def check_positions(trainer: Any, state: Mapping[str, Any], path: Path) -> None:

@@ -15,6 +15,7 @@ roberta_summarization or roberta_embedding:
 
     examples_dataset    a split                       -> batches of examples of similar length
     identity            a prepared folder             -> what a checkpoint remembers of its data
+    starting_head       the head of the start, labels -> the head that a training begins with
 
 For all of them:
 

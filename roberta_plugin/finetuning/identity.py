@@ -123,12 +123,30 @@ def class_order(classes: Sequence[str], prepared: Prepared, *, checkpoint: Path)
 
     Example: a model of the classes not_entailment and entailment, and data of entailment and not_entailment -> [1, 0].
     """
-    theirs = [str(name).casefold() for name in classes]
-    ours = [str(name).casefold() for name in prepared.settings["labels"]]
-    if sorted(theirs) != sorted(ours):
+    rows = rows_by_name(classes, prepared.settings["labels"])
+    if None in rows or len(rows) != len(classes):
         raise ValueError(
             f"{checkpoint} has the classes {', '.join(map(str, classes))}, and {prepared.folder} the classes "
             f"{', '.join(map(str, prepared.settings['labels']))}. If only the names differ, import the model with "
             "`roberta import --labels`, which takes the names of the data in the model's order."
         )
-    return [theirs.index(name) for name in ours]
+    return [row for row in rows if row is not None]
+
+
+def rows_by_name(theirs: Sequence[Any], ours: Sequence[Any]) -> list[int | None]:
+    """The place of each of our labels among theirs, each at most once; None for a label that is not there.
+
+    Capital letters do not matter, unless labels differ by them alone.
+
+    Example: rows_by_name(["YES", "no"], ["no", "perhaps", "yes"]) -> [1, None, 0]
+    """
+    exact = {str(name): place for place, name in enumerate(theirs)}
+    rows = [exact.get(str(name)) for name in ours]
+    free: dict[str, list[int]] = {}
+    for name, place in exact.items():
+        if place not in rows:
+            free.setdefault(name.casefold(), []).append(place)
+    for index, name in enumerate(ours):
+        if rows[index] is None and len(alike := free.get(str(name).casefold(), [])) == 1:
+            rows[index] = alike.pop()
+    return rows

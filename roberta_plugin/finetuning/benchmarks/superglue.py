@@ -295,7 +295,7 @@ _ROWS = (
     task(
         "CB",
         texts_of=_PREMISE,
-        labels=("contradiction", "neutral", "entailment"),  # MNLI's order: a model of it keeps its head
+        labels=("contradiction", "neutral", "entailment"),  # in MNLI's order
         metrics=("accuracy", "macro_f1"),
         official="accuracy",
         starts_from="MNLI",

@@ -189,6 +189,10 @@ class Kind(ABC):
         """Arguments of a new head."""
         return {"num_classes": len(self.labels) if self.has_labels else 1}
 
+    def keeps_rows(self, labels: Sequence[str]) -> bool:
+        """Whether a training keeps the rows of a head that it starts from, if only these labels are among its own."""
+        return False
+
     def lacks(self, split: PreparedSplit) -> str:
         """What a split lacks for a loss, such as "has no tags"; empty: nothing."""
         return ""

@@ -68,6 +68,10 @@ class MultiLabel(TextKind, TableKind):
         return ("tuned_micro_f1", "tuned_macro_f1")
 
     @override
+    def keeps_rows(self, labels: Sequence[str]) -> bool:
+        return bool(labels)
+
+    @override
     def label_metrics(self) -> dict[str, int]:
         return {f"f1_{label}": number for number, label in enumerate(self.labels)}
 

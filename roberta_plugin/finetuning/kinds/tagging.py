@@ -34,6 +34,7 @@ from roberta_plugin.finetuning.kinds.entities import (
     CORRECT,
     FOUND,
     GOLD,
+    OUTSIDE,
     Sentences,
     TagCounts,
     best_valid,
@@ -96,6 +97,10 @@ class Tagging(TableKind):
     @override
     def metrics(self) -> tuple[str, ...]:
         return ("accuracy",) if types_of(self.labels) is None else ("f1", "precision", "recall", "accuracy")
+
+    @override
+    def keeps_rows(self, labels: Sequence[str]) -> bool:
+        return any(label != OUTSIDE for label in labels)
 
     def label_metrics(self) -> dict[str, int]:
         """See `Kind.label_metrics`: of the types of entities."""
