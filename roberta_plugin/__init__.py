@@ -29,6 +29,7 @@ The layers, top to bottom; a module imports only from layers below it:
     extras                optional packages         foreign_fields  other programs' files: what becomes of each field
     fairseq_import        without side effects         reports        tables, plots
     settings              dataclasses from texts, and their options
+    spelling              names that look alike
     tables                CSV, TSV, JSON Lines, Parquet, Arrow -> rows
 """
 

@@ -30,6 +30,7 @@ from roberta_plugin.data.text_inputs_files import BadLineError as BadLineError
 from roberta_plugin.data.text_inputs_remote import fetch, is_url
 from roberta_plugin.data.text_inputs_tables import TextLines, each, lines_of_table, read_rows, rows_of_lines
 from roberta_plugin.data.text_inputs_tables import short as short
+from roberta_plugin.spelling import meant
 
 Format = Literal["csv", "tsv", "jsonl", "parquet", "arrow", "text"]
 ENDINGS: Mapping[str, Format] = {**text_inputs_files.ENDINGS, ".json": "jsonl"}
@@ -56,7 +57,9 @@ class Row(NamedTuple):
         if name not in self.values:
             columns = ", ".join(map(repr, self.values)) or "none"
             remedy = f"Name one of them by {option}." if option else "Add it."
-            raise ValueError(f"{self.where}: there is no column {name!r}; there are {columns}. {remedy}")
+            other = meant(name, self.values)
+            question = "" if other is None else f"Is {ascii(other)} meant, which differs in its spelling only? "
+            raise ValueError(f"{self.where}: there is no column {name!r}; there are {columns}. {question}{remedy}")
         return self.values[name]
 
     def text(self, name: str, *, option: str = "", may_be_empty: bool = False) -> str:

@@ -33,6 +33,7 @@ from roberta_plugin.data.text_inputs_files import (
 from roberta_plugin.data.text_inputs_remote import RemoteError
 from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
+from roberta_plugin.spelling import meant
 
 CELL_END, NO_TEXT = b"\xff", b"\xfe"
 _NOT_UTF8 = b"\xfd"  # for these two in text that is not UTF-8
@@ -197,8 +198,10 @@ def require_column(name: str, column: str, columns: Sequence[str]) -> None:
     """Refuse a table without a column."""
     if column not in columns:
         listed = ", ".join(map(repr, columns)) or "none"
+        other = meant(column, columns)
+        question = "" if other is None else f"Is {ascii(other)} meant, which differs in its spelling only? "
         raise ValueError(
-            f"{name}: there is no column {column!r}; there are {listed}. Name one of them by --text-column."
+            f"{name}: there is no column {column!r}; there are {listed}. {question}Name one of them by --text-column."
         )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from roberta_plugin.finetuning.records import number_in
+from roberta_plugin.spelling import how_they_differ, look_alikes, meant
 from roberta_plugin.tables import check_text, named_format, read_table, short, where
 
 logger = logging.getLogger(__name__)
@@ -124,10 +124,8 @@ def warn_of_overlap(train: Iterable[Example], others: Sequence[Example], *, spli
 
 
 _NUMBER = re.compile(r"-?\d{1,15}")
-_DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
 _MOST_LABELS = 1000  # more are taken for texts or numbers
 _FEW_ROWS = 20
-_BOOLEANS = {"true": "1", "false": "0"}
 _MISSING = ("nan", "<na>", "null", "n/a", "#n/a")  # what programs write for a missing value
 
 
@@ -157,8 +155,8 @@ def order_labels(
         for label, example in seen.items():
             if label not in listed:
                 raise ValueError(
-                    f"{example.where}: the label {label!r} is none of --labels {' '.join(listed)}. Add it there, or "
-                    "correct the row."
+                    f"{example.where}: the label {label!r} is none of --labels {' '.join(listed)}."
+                    f"{_question(label, listed)} Add it there, or correct the row."
                 )
         never = [label for label in listed if label not in seen]
         if never:
@@ -182,11 +180,7 @@ def order_labels(
                 f"{seen[label].where}: the label is the text {label!r}, which counts as a label of its own. If it "
                 "stands for a missing one, as pandas writes it, leave such rows out."
             )
-    for one, other in look_alikes(seen):
-        logger.warning(
-            f"{seen[other].where}: the label {other!r} differs from {one!r} ({seen[one].where}) in its spelling only, "
-            "and counts as another one. Spell them alike if they are meant to be the same."
-        )
+    warn_of_look_alikes({label: example.where for label, example in seen.items()}, what="label")
     if listed is None and (len(labels) > _MOST_LABELS or (num_labels >= _FEW_ROWS and len(labels) > num_labels / 2)):
         raise ValueError(
             f"{path}: the label column has {len(labels):,} different values in {num_labels:,} rows, such as "
@@ -217,30 +211,26 @@ def number_of(label: str, labels: Sequence[str], example: Example) -> int:
         return labels.index(label)
     except ValueError:
         shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
-        meant = next((each for each in labels if _loosely(each) == _loosely(label)), None)
         raise ValueError(
-            f"{example.where}: no row of the training table has the label {label!r}; it has {shown}. "
-            + (f"Is {meant!r} meant? " if meant is not None else "")
-            + "Correct the row, or name all labels by --labels."
+            f"{example.where}: no row of the training table has the label {label!r}; it has {shown}."
+            f"{_question(label, labels)} Correct the row, or name all labels by --labels."
         ) from None
 
 
-def look_alikes(labels: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of labels that are the same number (true is 1), or the same text but for upper case, white space and
-    Unicode's ways to write an accent.
-
-    Example: "1", "Pos", "1.0", "pos" -> [("1", "1.0"), ("Pos", "pos")].
-    """
-    first: dict[str, str] = {}
-    return [(first[key], label) for label in labels if first.setdefault(key := _loosely(label), label) != label]
+def _question(label: str, labels: Iterable[str]) -> str:
+    """Whether a label that looks like this one is meant; empty if there is none."""
+    other = meant(label, labels)
+    return "" if other is None else f" Is {other!r} meant{how_they_differ(label, other)}?"
 
 
-def _loosely(label: str) -> str:
-    """What labels have in common that differ in spelling only."""
-    number = _BOOLEANS.get(label.strip().casefold(), label.strip())
-    if _DECIMAL.fullmatch(number):
-        return str(float(number))
-    return unicodedata.normalize("NFC", " ".join(label.split()).casefold())
+def warn_of_look_alikes(places: Mapping[str, str], *, what: str) -> None:
+    """Warn of labels, or other names, that differ in their spelling only; each comes with its place."""
+    for one, other in look_alikes(places):
+        logger.warning(
+            f"{places[other]}: the {what} {other!r} differs from {one!r} ({places[one]}) in its spelling only"
+            f"{how_they_differ(one, other)}, and counts as another one. Spell them alike if they are meant to be the "
+            "same."
+        )
 
 
 def weights_of(values: Sequence[str]) -> str | dict[str, float]:
@@ -287,7 +277,10 @@ def given_weights(labels: Sequence[str], by_label: Mapping[str, float]) -> list[
     for label in by_label:
         if label not in labels:
             shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
-            raise ValueError(f"--class-weights {label}={by_label[label]:g}: there is no such label; there are {shown}.")
+            raise ValueError(
+                f"--class-weights {label}={by_label[label]:g}: there is no such label; there are {shown}."
+                f"{_question(label, labels)}"
+            )
     weights = [float(by_label.get(label, 1.0)) for label in labels]
     if not any(weights):
         raise ValueError("--class-weights gives every label the weight 0, so there is nothing to learn. Raise one.")

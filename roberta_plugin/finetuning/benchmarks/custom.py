@@ -42,6 +42,7 @@ from roberta_plugin.finetuning.examples import (
     is_missing,
     shared_sides,
     warn_of_duplicates,
+    warn_of_look_alikes,
     warn_of_overlap,
     weights_of,
     with_positive,
@@ -52,6 +53,7 @@ from roberta_plugin.finetuning.kinds.outputs import Outcome
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit, shown_texts
+from roberta_plugin.spelling import meant
 from roberta_plugin.tables import with_unique_ids
 
 Key = Callable[[Example], Sequence[str]]
@@ -274,6 +276,13 @@ def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
     if not rows:
         raise ValueError(f"{path} has no rows: the table is empty or holds a header only.")
     without = [row for row in rows if not kind.is_labelled(row)] if split == "test" else []
+    for column in kind.settings["label_column"] if len(without) == len(rows) else ():
+        other = None if column in rows[0].values else meant(column, rows[0].values)
+        if other is not None:
+            raise ValueError(
+                f"{rows[0].where}: the column {ascii(other)} differs from {column!r} of --label-column in its spelling "
+                "only. Name it alike, or leave it out if the rows are to have no labels."
+            )
     if 0 < len(without) < len(rows):
         raise ValueError(
             f"{without[0].where}: the label is empty, and {len(rows) - len(without):,} of {len(rows):,} rows of the "
@@ -296,10 +305,16 @@ def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
     if group_column is None or split != "train":
         return examples
     values = (row.value(group_column, option="--group-column") for row in rows)
-    return [
+    grouped = [
         example if is_missing(value) else example._replace(group=str(value).strip())
         for example, value in zip(examples, values, strict=True)
     ]
+    places: dict[str, str] = {}
+    for example in grouped:
+        if example.group:
+            places.setdefault(example.group, example.where)
+    warn_of_look_alikes(places, what=f"group of {group_column!r}")
+    return grouped
 
 
 def _cut_table(table: Sequence[Example], kind: TableKind, options: CustomOptions) -> dict[str, list[Example]]:

@@ -25,6 +25,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training, known_files, named_files
-from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.examples import Example, warn_of_look_alikes
 from roberta_plugin.finetuning.kinds.entities import (
     CORRECT,
     FOUND,
@@ -122,6 +123,13 @@ def labels_of(task: str, splits: Mapping[str, Sequence[Example]], options: Taggi
         for split, of_split in used.items():
             if unseen := sorted(of_split - used.get("train", of_split)):
                 logger.warning(f"{split} has the types {', '.join(unseen)}, which no entity of train has")
+    places: dict[str, str] = {}
+    for sentence in chain.from_iterable(tagged.values()):
+        for word, tag in enumerate(sentence.target):
+            name = tag if options.scheme == PLAIN else split_tag(tag)[1]
+            if name and name not in places:
+                places[name] = sentence.place_of_word(word)
+    warn_of_look_alikes(places, what="tag" if options.scheme == PLAIN else "type")
     if len(labels) < 2:
         raise ValueError(
             f"{next(iter(splits.values()))[0].path}: every word has the tag {''.join(labels) or 'O'!r}, so there is "

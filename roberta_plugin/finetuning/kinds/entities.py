@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.spelling import meant
 from roberta_plugin.tables import check_list, check_text, named_format, read_table, short, text_lines
 
 CORRECT, FOUND, GOLD = range(3)  # columns of counts
@@ -484,9 +485,11 @@ class _Columns:
     def _place(self, name: str, option: str, cells: list[str]) -> int:
         if not name.isdecimal():
             if name not in cells:
+                other = meant(name, cells)
+                question = "" if other is None else f"Is {ascii(other)} meant, which differs in its spelling only? "
                 raise ValueError(
                     f"{self._path}: {option} {name}, but the first line names the columns {', '.join(cells)[:200]}. "
-                    "Give one of them, or a number from 1 on."
+                    f"{question}Give one of them, or a number from 1 on."
                 )
             return cells.index(name)
         if not 1 <= int(name) <= len(cells):

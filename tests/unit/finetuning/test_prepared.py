@@ -22,7 +22,6 @@ from roberta_plugin.finetuning.benchmarks import checked_options, options_for
 from roberta_plugin.finetuning.examples import (
     Example,
     balanced_weights,
-    look_alikes,
     number_of,
     order_labels,
     positive_weights,
@@ -318,13 +317,6 @@ def test_a_label_that_training_lacks_is_named():
     with pytest.raises(ValueError, match=said):
         number_of("z", ["a", "b"], example)
     assert number_of("b", ["a", "b"], example) == 1
-
-
-def test_labels_that_look_alike_are_found():
-    alike = ("1", "1.0"), ("Pos", "pos"), ("1", "+1"), ("x y", "x  y")
-    assert look_alikes(["1", "Pos", "1.0", "pos", "+1", "2", "x y", "x  y"]) == [*alike]
-    assert look_alikes(["\u00e9", "e\u0301"]) == [("\u00e9", "e\u0301")]
-    assert look_alikes(["1.0", "1.1", "10", "1e1", "a", "\u00e4"]) == []
 
 
 def test_balanced_weights_are_those_of_scikit_learn_and_present_and_absent_labels_weigh_the_same():

@@ -392,6 +392,21 @@ def test_labels_that_differ_in_spelling_only_are_warned_of_and_suggested(prepare
         prepare_table(valid="dev.csv")
 
 
+def test_groups_tags_and_columns_that_differ_by_what_nobody_sees_are_named(prepare_table, tmp_path, caplog):
+    rows = [{"text": f"row {n}", "label": n % 2, "by": ("Sa\u011fl\u0131k", "SA\u011eLIK", f"x{n}")[n % 3]} for n in range(60)]
+    prepare_table(rows=rows, group_column="by")
+    assert "the group of 'by' 'SA\u011eLIK' differs from 'Sa\u011fl\u0131k'" in caplog.text
+    tags = [{"tokens": ["a", str(n)], "tags": [f"B-PER{chr(0x200B) * (n % 2)}", "O"]} for n in range(40)]
+    prepare_table("tagging", rows=tags)
+    assert "the label 'PER\\u200b' differs from 'PER'" in caplog.text and "(U+200B)" in caplog.text
+    (tmp_path / "test.csv").write_text("text,label\u200b\na,1\n", encoding="utf-8")
+    said = r"test\.csv, line 2: the column 'label\\u200b' differs from 'label' of --label-column in its spelling only"
+    with pytest.raises(ValueError, match=said):
+        prepare_table(test="test.csv")
+    with pytest.raises(ValueError, match=r"there is no column 'label'.* Is 'label\\u200b' meant, which differs in its"):
+        prepare_table(train="test.csv")
+
+
 def test_words_and_tags_come_from_lists_or_from_columns_in_any_scheme(prepare_table, tmp_path):
     rows = [
         {"tokens": ["New", "York", "is", "big", str(n)], "tags": ["B-LOC", "I-LOC", "O", "O", "B-N"]} for n in range(40)

@@ -75,6 +75,14 @@ def test_types_of_any_split_have_labels_and_those_that_train_lacks_are_named(cap
     assert convert("B-X", types="Z,X")[0] == ["O", "B-Z", "I-Z", "B-X", "I-X"]
 
 
+def test_types_and_plain_tags_that_look_alike_are_named(caplog):
+    convert("B-PER I-PER O B-Per", further={"valid": ["O B-PER\u200b"]})
+    assert "f.txt, line 4: the type 'Per' differs from 'PER' (f.txt, line 1) in its spelling only" in caplog.text
+    assert "f.txt, line 2: the type 'PER\\u200b' differs from 'PER'" in caplog.text
+    convert("NN nn", scheme="plain")
+    assert "f.txt, line 2: the tag 'nn' differs from 'NN'" in caplog.text
+
+
 def test_invalid_sequences_are_named_and_read_as_conlleval_reads_them(caplog):
     tags = "B-X O B-X", "O I-X I-X"
     assert convert(*tags)[1] == {"train": [[1, 0, 1], [0, 1, 2]]}
