@@ -77,6 +77,8 @@ def how_they_differ(one: str, other: str) -> str:
 
     Example: "good", "good\\u200b" -> " (U+200B)"; "good", "Good" -> "".
     """
-    characters = [*dict.fromkeys(each for each in one + other if not each.isascii() and (each in one) != (each in other))]
+    characters = [
+        *dict.fromkeys(each for each in one + other if not each.isascii() and (each in one) != (each in other))
+    ]
     shown = ", ".join(f"U+{ord(each):04X}" for each in characters[:3])
     return f" ({shown}{', ...' if len(characters) > 3 else ''})" if shown else ""

@@ -199,7 +199,7 @@ def require_column(name: str, column: str, columns: Sequence[str]) -> None:
     if column not in columns:
         listed = ", ".join(map(repr, columns)) or "none"
         other = meant(column, columns)
-        question = "" if other is None else f"Is {ascii(other)} meant, which differs in its spelling only? "
+        question = "" if other is None else f"Is {other!a} meant, which differs in its spelling only? "
         raise ValueError(
             f"{name}: there is no column {column!r}; there are {listed}. {question}Name one of them by --text-column."
         )

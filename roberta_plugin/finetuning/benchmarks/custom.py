@@ -280,7 +280,7 @@ def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
         other = None if column in rows[0].values else meant(column, rows[0].values)
         if other is not None:
             raise ValueError(
-                f"{rows[0].where}: the column {ascii(other)} differs from {column!r} of --label-column in its spelling "
+                f"{rows[0].where}: the column {other!a} differs from {column!r} of --label-column in its spelling "
                 "only. Name it alike, or leave it out if the rows are to have no labels."
             )
     if 0 < len(without) < len(rows):

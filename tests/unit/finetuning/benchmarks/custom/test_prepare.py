@@ -393,7 +393,10 @@ def test_labels_that_differ_in_spelling_only_are_warned_of_and_suggested(prepare
 
 
 def test_groups_tags_and_columns_that_differ_by_what_nobody_sees_are_named(prepare_table, tmp_path, caplog):
-    rows = [{"text": f"row {n}", "label": n % 2, "by": ("Sa\u011fl\u0131k", "SA\u011eLIK", f"x{n}")[n % 3]} for n in range(60)]
+    rows = [
+        {"text": f"row {n}", "label": n % 2, "by": ("Sa\u011fl\u0131k", "SA\u011eLIK", f"x{n}")[n % 3]}
+        for n in range(60)
+    ]
     prepare_table(rows=rows, group_column="by")
     assert "the group of 'by' 'SA\u011eLIK' differs from 'Sa\u011fl\u0131k'" in caplog.text
     tags = [{"tokens": ["a", str(n)], "tags": [f"B-PER{chr(0x200B) * (n % 2)}", "O"]} for n in range(40)]
