@@ -19,7 +19,7 @@ from roberta_plugin.data.block_order import (
     cut_batches,
     cut_in_parts,
 )
-from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_corpora
+from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_corpora, share_out
 from roberta_plugin.data.mmap_tokens import check_ranges
 from roberta_plugin.launch.batch_size import plan_batch
 from tests.refusals import refused
@@ -194,6 +194,12 @@ def test_shares_follow_sizes_weights_or_the_formula_and_keep_the_length_of_an_ep
     counts = blocks_to_take([10_000, 100], alpha=0.3)
     assert counts[1] == pytest.approx(100**0.3 / (10_000**0.3 + 100**0.3) * 10_100, abs=1)
     assert blocks_to_take([10_000, 100], alpha=0.0) == [5050, 5050]
+
+
+def test_what_rounding_leaves_goes_to_the_largest_remainders():
+    assert share_out(10, [0.49, 0.08, 0.43]) == [5, 1, 4]  # 4.9, 0.8, 4.3
+    assert share_out(10, [0.43, 0.08, 0.49]) == [4, 1, 5]
+    assert share_out(10, [1, 1, 1]) == [4, 3, 3], "of equal ones the first"
 
 
 def test_no_corpus_is_left_out_for_its_weight_and_none_without_blocks_is_taken():

@@ -382,3 +382,10 @@ def test_a_position_in_another_order_in_other_data_or_with_another_seed_is_used_
         assert not caplog.messages
         make_iterator().load_state_dict({**state, EPOCH: changed})
         assert f"an epoch of {changed[0]} blocks with seed {changed[1]}, and this one has {NUM_BLOCKS}" in caplog.text
+
+
+def test_other_blocks_of_the_same_number_are_told_by_the_fingerprint_of_their_order(caplog, monkeypatch):
+    _, state = run_ranks(1, iterations=11)
+    monkeypatch.setattr(BlockNumbers, "lengths_of", lambda self, addresses: LENGTHS[addresses.indices] + 1)
+    make_iterator().load_state_dict(state)
+    assert "or another order: the data, their weights, or options that make or order blocks" in caplog.text

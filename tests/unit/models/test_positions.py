@@ -8,9 +8,11 @@ import torch
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.adapters import TARGETS, add_adapters
+from roberta_plugin.models.attention_kernels import AttentionMask, attend
 from roberta_plugin.models.checkpoints import model_options
 from roberta_plugin.models.encoder import compile_layers
 from roberta_plugin.models.flops import training_flops
+from roberta_plugin.models.positions import PositionScheme, Rotation
 from roberta_plugin.models.precision import available, set_precision
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.refusals import refused
@@ -67,6 +69,29 @@ def test_layers_that_are_recomputed_compiled_or_dropped_stay_what_they_are():
     torch.manual_seed(2)
     kept = [number for number, _ in model.encoder.sentence_encoder._kept_layers()]
     assert 0 < len(kept) < 3 and kept != list(range(len(kept))), "the numbers, by which layers are local, are lost"
+
+
+def test_global_layers_turn_by_their_own_base_and_local_ones_by_theirs():
+    x = torch.zeros(1, 9, 16)
+    places = PositionScheme(head_dim=8, base=1000.0, base_local=10.0, window=4, global_every=2).places(x, None)
+    for of_layers, base in zip(places, (1000.0, 10.0), strict=True):
+        expected = Rotation.at(torch.arange(9)[None], head_dim=8, base=base, dtype=x.dtype)
+        assert torch.equal(of_layers.q.cosines, expected.cosines) and torch.equal(of_layers.k.sines, expected.sines)
+    assert not torch.equal(places[0].q.cosines, places[1].q.cosines)
+
+
+def test_a_window_never_shows_padding():
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 1, 12, 4) for _ in range(3))
+    is_padding = torch.zeros(2, 12, dtype=torch.bool)
+    is_padding[0, 7:] = True
+    mask = AttentionMask(is_padding=is_padding, reach=2)
+    found = attend(q, k, v, mask, 0.0)
+    other_k, other_v = (torch.where(is_padding[:, None, :, None], torch.randn_like(each), each) for each in (k, v))
+    again = attend(q, other_k, other_v, mask, 0.0)
+    assert torch.equal(found[0, :, :7], again[0, :, :7]), "texts depend on what stands in their padding"
+    alone = attend(*(each[:1, :, :7] for each in (q, k, v)), AttentionMask(reach=2), 0.0)
+    torch.testing.assert_close(found[:1, :, :7], alone)
 
 
 @pytest.mark.parametrize("precision", [name for name in available(CPU) if name != "fp32"])

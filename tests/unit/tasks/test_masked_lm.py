@@ -617,3 +617,23 @@ def test_the_log_counts_what_does_not_look_like_sentences(tiny_data_bin, tmp_pat
     with caplog.at_level(logging.INFO):
         load(make_task(tmp_path, input_format="segment-pair", tokens_per_sample=128))
     assert "a line has 84 tokens on average" in caplog.text and "--split-sentences" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"grow_max_tokens": "0:64 30:128"}, [30, 1, None]),
+        ({"grow_tokens_per_sample": "0:16 30:32"}, [30, 1, None]),
+        ({"grow_tokens_per_sample": "0:16 50:32", "grow_max_tokens": "0:64 30:128"}, [30, 1, 20]),
+    ],
+    ids=["batches", "blocks", "both"],
+)
+def test_an_epoch_ends_where_blocks_or_batches_grow(two_corpora, options, left):
+    task = make_task(two_corpora[0], **options)
+    dataset = load(task)
+    found = []
+    for updates in (0, 29, 30):
+        task.count_updates = lambda updates=updates: updates
+        found.append(task.updates_left(dataset))
+    assert found == left
+    assert task.updates_left(load(task, split="valid")) is None, "a validation has all of its batches"
