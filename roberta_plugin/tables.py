@@ -4,20 +4,26 @@ The one reader of tables, for training, prediction and benchmarks. The name of t
 
     csv       the first line names the columns; quotation marks as in RFC 4180: around fields that hold a comma, a
               quotation mark or a line end, and doubled within them
-    tsv       the first line names the columns; a quotation mark is an ordinary character
+    tsv       the first line names the columns; a quotation mark is an ordinary character, or encloses cells as in CSV
+              where all rows show it (`data/text_inputs_quoting`)
     jsonl     a line is a JSON object
     parquet   a row is an object
     arrow     a row is an object: a file, a stream, or a folder that the library `datasets` saved
+    folder    of a table in parts, as Spark and Dask write it, in one of these formats; so is a pattern ('data/*.csv')
     text      a line is {"text": line}; of files with any other name, and for prediction only
 
-Text is UTF-8; a byte order mark is ignored. Lines end with LF, CRLF or CR. Empty lines do not count, except in text. A
-row is named by the line where it begins, in Parquet and Arrow by its number. `data/text_inputs_tables` reads them.
+Text is UTF-8; a byte order mark is ignored. Lines end with LF, CRLF or CR. Empty lines do not count, except in text;
+rows of empty cells are left out, with a warning. The names of the columns within a table are a bad line. A row is named
+by the line where it begins; in Parquet, Arrow and tables of several files by its number. `data/text_inputs_tables`
+reads them.
 
 Example: 'text,label\\n"Good, really.",pos\\n' -> Row(line=2, values={"text": "Good, really.", "label": "pos"}).
 """
 
 from __future__ import annotations
 
+import functools
+import glob
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,10 +31,19 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from roberta_plugin.data import text_inputs_files
-from roberta_plugin.data.text_inputs_files import COMPRESSIONS, LONGEST_LINE, dataset_files, find_inputs
+from roberta_plugin.data.text_inputs_files import (
+    COMPRESSIONS,
+    LONGEST_LINE,
+    SPREADSHEET,
+    SPREADSHEETS,
+    dataset_files,
+    find_inputs,
+)
 from roberta_plugin.data.text_inputs_files import BadLineError as BadLineError
+from roberta_plugin.data.text_inputs_json import check_json_lines
 from roberta_plugin.data.text_inputs_remote import fetch, is_url
 from roberta_plugin.data.text_inputs_tables import TextLines, each, lines_of_table, read_rows, rows_of_lines
+from roberta_plugin.data.text_inputs_tables import separator as separator
 from roberta_plugin.data.text_inputs_tables import short as short
 from roberta_plugin.spelling import meant
 
@@ -112,25 +127,49 @@ def find_table(folder: Path, name: str, *, option: str) -> Path:
     if is_url(name):
         return fetch(name)
     path = folder / name.removeprefix("file://")
-    if not path.exists():
+    if not path.exists() and not _matching(path):
         raise FileNotFoundError(f"{option} {path} does not exist: check the path.")
     return path
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of a table: itself, or those of a folder that the library `datasets` saved."""
-    return [Path(file) for file in dataset_files(str(path))] if path.is_dir() else [path]
+    """The files of a table: itself, those of a folder that holds one, or those that a pattern names, in order.
+
+    Raises:
+        FileNotFoundError: if a folder holds no table.
+    """
+    if path.is_dir():
+        return [Path(file) for file in dataset_files(str(path))]
+    return [path] if path.exists() else _matching(path) or [path]
+
+
+def _matching(path: Path) -> list[Path]:
+    """The files that a pattern names."""
+    return [Path(file) for file in sorted(glob.glob(str(path), recursive=True)) if Path(file).is_file()]
+
+
+def _is_of_several_files(path: Path) -> bool:
+    return path.is_dir() or (glob.has_magic(str(path)) and not path.exists())
 
 
 def where(path: Path, line: int) -> str:
     """A row for messages, such as `my.csv, line 7`."""
-    return f"{path}, {'row' if named_format(path) in ('parquet', 'arrow') else 'line'} {line}"
+    return f"{path}, {_unit_of(path)} {line}"
+
+
+@functools.lru_cache(maxsize=2**10)
+def _unit_of(path: Path) -> str:
+    return "row" if named_format(path) in ("parquet", "arrow") or _is_of_several_files(path) else "line"
 
 
 def named_format(path: Path) -> Format | None:
     """The format that the name of a table gives, also of a compressed one; None if it gives none."""
-    format = ENDINGS.get(Path(without_compression(path)).suffix)
-    return "arrow" if format is None and path.is_dir() else format
+    if not _is_of_several_files(path):
+        return ENDINGS.get(Path(without_compression(path)).suffix)
+    try:
+        return ENDINGS.get(Path(without_compression(files_of(path)[0])).suffix)
+    except (FileNotFoundError, ValueError):
+        return "arrow"  # whose reader says what is wrong with the folder
 
 
 def without_compression(path: Path) -> str:
@@ -142,12 +181,14 @@ def without_compression(path: Path) -> str:
 def format_of(path: Path) -> Format:
     """The format that the name of a table gives."""
     format = named_format(path)
+    if format is None and path.suffix.lower() in SPREADSHEETS:
+        raise ValueError(f"{path} is a spreadsheet, not a table in text: {SPREADSHEET}.")
     if format is None:
         raise ValueError(
             f"{path}: the name does not say the format. Let it end in {', '.join(ENDINGS)}; all but Parquet and Arrow "
             f"may be compressed ({', '.join(COMPRESSIONS)})."
         )
-    if format in ("parquet", "arrow") and path.suffix.lower() in COMPRESSIONS:
+    if format in ("parquet", "arrow") and path.suffix.lower() in COMPRESSIONS and not path.is_dir():
         raise ValueError(f"{path}: Parquet and Arrow are compressed within. Unpack the file.")
     return format
 
@@ -176,26 +217,56 @@ def scan_table(
         ValueError: naming the file and the remedy, if nothing can be read: the header is faulty, the compression is
             damaged, a line has no end, or pyarrow is missing.
     """
-    if path is not None and not path.exists():
+    if path is not None and not path.exists() and not _matching(path):
         raise FileNotFoundError(f"The table {path} does not exist: check the path.")
+    if path is not None and _is_of_several_files(path):
+        yield from _in_parts(path, format, delimiter, on_read)
+        return
     if format in ("parquet", "arrow"):
         if path is None:
             raise ValueError(
                 "Standard input cannot be Parquet or Arrow, whose rows are found from the end: name a file."
             )
-        rows = (row for source in find_inputs([path], text_format=format) for row in read_rows(source, on_read=on_read))
-        yield from (Row(path, number, values) for number, values in enumerate(rows, start=1))
+        (source,) = find_inputs([path], text_format=format)
+        yield from (Row(path, number, row) for number, row in enumerate(read_rows(source, on_read=on_read), start=1))
         return
     lines = text_lines(path, on_read=on_read)
     path = path or STANDARD_INPUT
     if format is None:
-        format = "jsonl" if lines.first_bytes().lstrip().startswith(b"{") else "text"
+        format = _format_of_standard_input(lines)
     if format == "text":
         for line in each(lines):
             yield Row(path, lines.number, {"text": line.rstrip("\r\n")}) if isinstance(line, str) else line
         return
-    for row in rows_of_lines(lines, format, delimiter=delimiter or ","):
+    for row in rows_of_lines(lines, format, delimiter=delimiter):
         yield row if isinstance(row, BadLineError) else Row(path, *row)
+
+
+def _in_parts(
+    path: Path, format: Format | None, delimiter: str | None, on_read: Callable[[int], None]
+) -> Iterator[Row | BadLineError]:
+    """The rows of a table of several files, numbered through; a bad line has its place in the file."""
+    number, columns = 0, None
+    for part in files_of(path):
+        for row in scan_table(part, format=format, delimiter=delimiter, on_read=on_read):
+            if isinstance(row, BadLineError):
+                yield row
+                continue
+            if format not in (None, "jsonl", "text") and set(row.values) != (columns := columns or set(row.values)):
+                raise ValueError(
+                    f"{part}: its columns are {', '.join(row.values)}, and other files of {path} have "
+                    f"{', '.join(columns)}. Name files with the same columns."
+                )
+            number += 1
+            yield Row(path, number, row.values)
+
+
+def _format_of_standard_input(lines: TextLines) -> Format:
+    """JSON Lines if the first line begins with {, else text."""
+    head = lines.first_bytes().lstrip()
+    if head.startswith(b"["):
+        check_json_lines(head, lines.name)
+    return "jsonl" if head.startswith(b"{") else "text"
 
 
 def text_lines(path: Path | None, *, on_read: Callable[[int], None] = lambda num_bytes: None) -> TextLines:

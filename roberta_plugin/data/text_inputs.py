@@ -41,6 +41,7 @@ from roberta_plugin.data.text_inputs_tables import (
     groups_of,
     num_rows_before,
     read_cells,
+    separator,
 )
 from roberta_plugin.json_files import parse_json
 from roberta_plugin.settings import Checked, setting
@@ -95,7 +96,12 @@ class InputSettings(Checked):
         "format of the inputs (auto: by file name, and by content for .json files)",
         flag="--format",
     )
-    delimiter: str = setting(",", "what separates the columns of CSV")
+    delimiter: str = setting(",", "what separates the columns of CSV, such as ';' or '\\t'")
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        object.__setattr__(self, "delimiter", separator(self.delimiter))
 
     def sources(self, patterns: Iterable[str | os.PathLike[str]]) -> list[TextInput]:
         """The inputs that the user names; see `find_inputs`. Tables have the column of the text."""

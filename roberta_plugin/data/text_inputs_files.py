@@ -26,10 +26,12 @@ import stat
 import sys
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import IO, Any, Literal
 
+from roberta_plugin.data.text_inputs_json import check_json_lines, looks_like_json_lines
 from roberta_plugin.data.text_inputs_remote import file_name, find, identity, is_url, open_url
 from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
@@ -181,13 +183,19 @@ ENDINGS: Mapping[str, Form] = {
 }
 STANDARD_INPUT = "-"
 COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
+_PART = re.compile(r"part[-.](\d+)")  # Spark's, Dask's
 _BYTES_TO_LOOK_AT = 2**16
-_BEGIN_OF_OBJECT = re.compile(rb'\{\s*"')
+SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
+SPREADSHEET = (
+    'save a spreadsheet as CSV (UTF-8) in its program, or convert it by `python -c "import pandas; '
+    "pandas.read_excel('FILE').to_csv('FILE.csv', index=False)\"`"
+)
 # first bytes of files that are not plain text, their format, and the remedy
 _NAMES = {".gz": "gzip", ".zst": "Zstandard", ".xz": "xz", ".bz2": "bzip2"}
 _FOREIGN = (
     *((_MAGIC[suffix], f"compressed with {name}", f"rename it to end in {suffix}") for suffix, name in _NAMES.items()),
-    (b"PK\x03\x04", "a zip archive", "unpack it first"),
+    (b"PK\x03\x04", "a zip archive or a spreadsheet", f"unpack it; {SPREADSHEET}"),
+    (b"\xd0\xcf\x11\xe0", "a spreadsheet", SPREADSHEET),
     (b"PAR1", "a Parquet file", "rename it to end in .parquet, or give --format parquet"),
     (b"ARROW1", "an Arrow file", "rename it to end in .arrow, or give --format arrow"),
     (b"\xff\xfe", "UTF-16 text", "convert it with `iconv -f UTF-16 -t UTF-8`"),
@@ -208,7 +216,7 @@ class TextInput:
         is_stream: whether it is a pipe, which has no known length and can be read only once.
         is_unknown: whether the content has not been examined yet, as for a pipe.
         column: column or field of the text, if it is a table.
-        delimiter: between the columns, if it is CSV.
+        delimiter: between the columns, if it is CSV, or not a comma.
     """
 
     path: str
@@ -284,7 +292,7 @@ def find_inputs(
                 raise ValueError(f"The text file {path} is given twice: name each input once.")
             seen.add(key)
             source = _look_at(path, pattern if pattern == STANDARD_INPUT else path, text_format)
-            inputs.append(replace(source, column=column, delimiter=delimiter if source.form == "csv" else ","))
+            inputs.append(replace(source, column=column, delimiter=delimiter if source.form in ("csv", "tsv") else ","))
     if not inputs:
         raise FileNotFoundError("No text file given: name at least one input.")
     return inputs
@@ -298,18 +306,6 @@ def named_form(name: str) -> tuple[Form | None, str]:
     name = (file_name(name) if is_url(name) else name).lower()
     suffix = next((suffix for suffix in COMPRESSIONS if name.endswith(suffix)), "")
     return ENDINGS.get(os.path.splitext(name.removesuffix(suffix))[1]), suffix
-
-
-def looks_like_json_lines(head: bytes) -> bool:
-    """Whether the first line of a text that begins with `head` is a JSON object."""
-    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if not _BEGIN_OF_OBJECT.match(head):
-        return False
-    line, line_end, _ = head.partition(b"\n")
-    try:
-        return isinstance(parse_json(line), dict)
-    except ValueError:
-        return not line_end  # the beginning of a long record
 
 
 def unclear_format_error(name: str) -> ValueError:
@@ -351,28 +347,49 @@ def dataset_files(folder: str) -> list[str]:
         ValueError: if it holds several splits, or rows that were chosen without copying them.
     """
     folder = folder.rstrip("/")
-    if splits := _content(f"{folder}/dataset_dict.json"):
-        names = ", ".join(f"{folder}/{name}" for name in splits.get("splits", ()))
-        raise ValueError(f"{folder} holds several splits of a data set: name one of them: {names}.")
-    state = _content(f"{folder}/state.json")
-    if state is None or not isinstance(files := state.get("_data_files"), list):
-        raise FileNotFoundError(
-            f"{folder} is a folder, and not one that `save_to_disk` of the library datasets wrote: name its files, "
-            f"such as '{folder}/*.txt'."
+    if splits := _content(f"{folder}/dataset_dict.json", "splits", str):
+        raise ValueError(
+            f"{folder} holds several splits of a data set: name one of them: "
+            f"{', '.join(f'{folder}/{name}' for name in splits['splits'])}."
         )
+    state = _content(f"{folder}/state.json", "_data_files", dict)
+    if state is None:
+        return _parts(folder)
     if chosen := [name for name, value in state.items() if "indices" in name and value]:
         raise ValueError(
             f"{folder}/state.json: the rows of this data set are chosen by {chosen[0]}, as old versions of the library "
             "saved it: save it again by `load_from_disk(FOLDER).flatten_indices().save_to_disk(NEW_FOLDER)`."
         )
-    paths = [f"{folder}/{each['filename']}" for each in files]
+    names = [each.get("filename") for each in state["_data_files"]]
+    if bad := [name for name in names if not isinstance(name, str) or not name or "/" in name]:
+        raise ValueError(f"{folder}/state.json names the file {bad[0]!r}: copy the folder again.")
+    paths = [f"{folder}/{name}" for name in names]
     if missing := [path for path in paths if not is_url(path) and not os.path.isfile(path)]:
         raise FileNotFoundError(f"{missing[0]} is listed in state.json and missing: copy the folder again.")
     return paths
 
 
-def _content(path: str) -> dict[str, Any] | None:
-    """The object in a JSON file; None if there is no such file."""
+def _parts(folder: str) -> list[str]:
+    """The files of a folder in which Spark or Dask wrote a table in parts, in order.
+
+    Raises:
+        FileNotFoundError: if it is another folder.
+    """
+    names = [] if is_url(folder) else [name for name in os.listdir(folder) if not name.startswith((".", "_"))]
+    numbers = {name: int(match[1]) for name in names if (match := _PART.match(name))}
+    forms = {".json" if name.lower().endswith(".json") else named_form(name)[0] for name in names}
+    if names and len(numbers) == len(names) and len(forms) == 1 and None not in forms:
+        return [f"{folder}/{name}" for name in sorted(names, key=lambda name: (numbers[name], name))]
+    endings = Counter(os.path.splitext(name)[1] for name in names if named_form(name)[0])
+    ending = endings.most_common(1)[0][0] if endings else ".txt"
+    raise FileNotFoundError(
+        f"{folder} is a folder, and not one that `save_to_disk` of the library datasets wrote, or of a table in parts "
+        f"(part-00000.parquet): name its files, such as '{folder}/*{ending}'."
+    )
+
+
+def _content(path: str, key: str, kind: type) -> dict[str, Any] | None:
+    """The object in a JSON file, which has a list of this kind under a key; None if there is no such file."""
     try:
         with open_input(path) as file:
             content = parse_json(file.read())
@@ -380,7 +397,10 @@ def _content(path: str) -> dict[str, Any] | None:
         return None
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON ({error}): copy the folder again.") from error
-    return content if isinstance(content, dict) else {}
+    values = content.get(key) if isinstance(content, dict) else None
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise ValueError(f"{path} has no list {key!r} as the library datasets writes it: copy the folder again.")
+    return content
 
 
 def _is_stream(path: str) -> bool:
@@ -424,15 +444,15 @@ def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
 
 
 def _is_jsonl(head: bytes, name: str, *, is_json: bool) -> bool:
+    if is_json:
+        try:
+            check_json_lines(head, name)
+        except ValueError as error:
+            raise ValueError(f"{error} Or give --format text to tokenize its lines as they are.") from None
     if looks_like_json_lines(head):
         if not is_json:
             raise unclear_format_error(name)
         return True
-    if is_json and head.lstrip().startswith((b"{", b"[")):
-        raise ValueError(
-            f"{name} is JSON, but not one record per line: convert it to JSON Lines, for instance with "
-            "`jq -c '.[]' FILE > FILE.jsonl`, or give --format text to tokenize its lines as they are."
-        )
     return False
 
 

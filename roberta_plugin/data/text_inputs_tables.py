@@ -16,10 +16,12 @@ import csv
 import functools
 import io
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from roberta_plugin.data.text_inputs_files import (
     BLOCK_BYTES,
@@ -30,6 +32,8 @@ from roberta_plugin.data.text_inputs_files import (
     open_input,
     read_lines,
 )
+from roberta_plugin.data.text_inputs_json import check_json_lines
+from roberta_plugin.data.text_inputs_quoting import Quotes
 from roberta_plugin.data.text_inputs_remote import RemoteError
 from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
@@ -42,11 +46,17 @@ _LONGEST_FIELD = 1 << 24  # characters; more come from a quotation mark that is 
 _ROWS_AT_ONCE = 4096  # of a row group
 _LINE_BLOCK_BYTES = 1 << 16  # a bar shows how much was read
 _ONE_OBJECT = "Write one object with named fields per line, or fetch the file again."
+_SEP_LINE = re.compile(rb'"?sep=([^\r\n]{1,4}?)"?\r?\n', re.IGNORECASE)
 _CSV_REMEDY = (
     "A text with a comma, a quotation mark or a line end needs quotation marks around it, and those inside are "
     "doubled; other separators than a comma are named by --delimiter."
 )
-_TSV_REMEDY = "A text in TSV must hold no tab and no line end: correct the line, or save the table as CSV."
+_TSV_REMEDY = (
+    "A text in TSV must hold no tab and no line end, if quotation marks do not enclose it: correct the line, or save "
+    "the table as CSV."
+)
+_JOIN_REMEDY = "Remove the line; `awk 'NR == 1 || FNR > 1' part-*.csv > all.csv` joins tables without it."
+logger = logging.getLogger(__name__)
 NumberedRow = tuple[int, Mapping[str, Any]]
 T = TypeVar("T")
 
@@ -56,25 +66,28 @@ def lines_of_table(
 ) -> TextLines:
     """The lines of a text, with their ends."""
     blocks = read_lines(source, block_bytes=_LINE_BLOCK_BYTES, on_read=on_read, on_data=on_data)
-    return TextLines(source.name, blocks)
+    return TextLines(source.name, blocks, source)
 
 
 def rows_of_lines(
-    lines: TextLines, form: Form, *, delimiter: str = ",", column: str | None = None
+    lines: TextLines, form: Form, *, delimiter: str | None = None, column: str | None = None
 ) -> Iterator[NumberedRow | BadLineError]:
     """The rows of CSV, TSV or JSON Lines, and an error in the place of each line that cannot be used.
 
     Raises:
-        ValueError: if the first line of CSV or TSV names no columns, or lacks `column`.
+        ValueError: if the first line of CSV or TSV names no columns, or lacks `column`; if a file of JSON Lines is
+            another form of JSON; or if what encloses the cells of TSV is not clear.
     """
     if form == "jsonl":
+        check_json_lines(lines.first_bytes(), lines.name)
         return _json_lines(lines)
-    return _separated(lines, *(("\t", csv.QUOTE_NONE) if form == "tsv" else (delimiter, csv.QUOTE_MINIMAL)), column)
+    return _separated(lines, _dialect(lines, form, delimiter), column)
 
 
 def read_rows(source: TextInput, *, on_read: Callable[[int], None]) -> Iterator[Mapping[str, Any]]:
     """The rows of Parquet or Arrow, with all columns."""
     for batch in _batches(source, on_read=on_read):
+        batch.validate(full=True)
         yield from batch.to_pylist()
 
 
@@ -140,7 +153,8 @@ def groups_of(source: TextInput) -> tuple[Group, ...]:
         _check_type(source, file.schema)
         if source.is_remote:
             return (Group(0, source.size),)
-        return tuple(Group(len(batch), batch.column(source.column).nbytes) for batch in _record_batches(file, 0, None))
+        batches = _record_batches(file, 0, None)
+        return tuple(Group(len(batch), _checked(batch.column(source.column)).nbytes) for batch in batches)
 
 
 def num_rows_before(source: TextInput, start: int) -> int:
@@ -149,7 +163,8 @@ def num_rows_before(source: TextInput, start: int) -> int:
 
 
 def _of_text(source: TextInput) -> dict[str, Any]:
-    return {"delimiter": source.delimiter, "column": source.column}
+    is_given = source.form == "csv" or source.delimiter != ","
+    return {"delimiter": source.delimiter if is_given else None, "column": source.column}
 
 
 def _cells(source: TextInput, on_read: Callable[[int], None], on_data: Callable[[bytes], None]) -> Iterator[bytes]:
@@ -166,7 +181,7 @@ def _columnar_cells(source: TextInput, start: int, end: int | None, on_read: Cal
 
     no_text = NO_TEXT + b"it has no text (null)"
     for batch in _batches(source, start, end, on_read=on_read, columns=[source.column]):
-        column = batch.column(source.column)
+        column = _checked(batch.column(source.column))
         if pyarrow.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         cells = column.cast(pyarrow.large_string()).cast(pyarrow.large_binary()).to_pylist()
@@ -177,6 +192,19 @@ def _columnar_cells(source: TextInput, start: int, end: int | None, on_read: Cal
                 yield cell.replace(CELL_END, _NOT_UTF8).replace(NO_TEXT, _NOT_UTF8)
             else:
                 yield cell
+
+
+def _checked(column: Any) -> Any:
+    """A column of text whose offsets lie within its data, whatever bytes these are.
+
+    Raises:
+        pyarrow.ArrowInvalid: if they do not.
+    """
+    import pyarrow
+
+    kinds = {pyarrow.string(): pyarrow.binary(), pyarrow.large_string(): pyarrow.large_binary()}
+    (column.view(kinds[column.type]) if column.type in kinds else column).validate(full=True)
+    return column
 
 
 def _check_type(source: TextInput, schema: Any) -> None:
@@ -273,8 +301,9 @@ def _record_batches(file: Any, start: int, end: int | None) -> Iterator[Any]:
 class TextLines:
     """The lines of a text with their ends. A line that is not text is raised, and reading continues after it."""
 
-    def __init__(self, name: str, blocks: Iterator[bytes]) -> None:
+    def __init__(self, name: str, blocks: Iterator[bytes], source: TextInput | None = None) -> None:
         self.name, self.number = name, 0  # of the line that was read last
+        self.source = source  # None: standard input
         self._blocks = blocks
         self._block: bytes | None = None  # looked at, not yet read
         self._lines: Iterator[str | bytes] = iter(())
@@ -334,16 +363,80 @@ def each(items: Iterator[T]) -> Iterator[T | BadLineError]:
             yield error
 
 
-def _separated(
-    lines: TextLines, delimiter: str, quoting: Literal[0, 3], column: str | None
-) -> Iterator[NumberedRow | BadLineError]:
+class _Dialect(NamedTuple):
+    """How the cells of CSV or TSV are written."""
+
+    delimiter: str
+    is_quoted: bool
+    is_unknown: bool = False
+    """Whether its rows have not been looked at, as of a pipe."""
+
+    @property
+    def remedy(self) -> str:
+        """What to do with a row that cannot be read."""
+        return _CSV_REMEDY if self.is_quoted else _TSV_REMEDY
+
+    def reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        """The cells of each row."""
+        quoting = csv.QUOTE_MINIMAL if self.is_quoted else csv.QUOTE_NONE
+        return csv.reader(lines, delimiter=self.delimiter, quoting=quoting, strict=True)
+
+
+def separator(text: str) -> str:
+    """The character that --delimiter names.
+
+    Example: "\\\\t" and "\\t" -> "\\t".
+    """
+    delimiter = {"\\t": "\t"}.get(text, text)
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise ValueError(f"--delimiter must be one character such as ';', or '\\t' for a tab, got {text!r}.")
+    return delimiter
+
+
+def _dialect(lines: TextLines, form: Form, wanted: str | None) -> _Dialect:
+    """How a table is written: by --delimiter, the line `sep=;` with which Excel begins one, and what its rows show."""
+    wanted = None if wanted is None else separator(wanted)
+    if named := _SEP_LINE.match(lines.first_bytes()):
+        next(lines)
+        delimiter = separator(named[1].decode("utf-8", "replace"))
+        if wanted not in (None, ",", delimiter):
+            raise ValueError(
+                f"{lines.name}, line 1: the cells are separated by {delimiter!r}, and --delimiter is {wanted!r}. Leave "
+                "it out, or correct the line."
+            )
+        return _Dialect(delimiter, is_quoted=True)
+    if form == "csv":
+        return _Dialect(wanted or ",", is_quoted=True)
+    if wanted == "\t":
+        return _Dialect("\t", is_quoted=True)
+    names = lines.first_bytes().lstrip(b"\r\n").split(b"\n", 1)[0]
+    if wanted is not None and b"\t" not in names and wanted.encode() in names:
+        return _Dialect(wanted, is_quoted=True)
+    if lines.source is None or lines.source.is_hashed_when_read:
+        return _Dialect("\t", is_quoted=False, is_unknown=True)
+    return _Dialect("\t", is_quoted=_is_quoted(lines.source, lines.source.identity()))
+
+
+@functools.lru_cache(maxsize=2**10)
+def _is_quoted(source: TextInput, _identity: tuple[Any, ...]) -> bool:
+    """Whether the quotation marks of a TSV file enclose its cells."""
+    quotes = Quotes(source.name)
+    lines = each(lines_of_table(source, on_read=lambda num_bytes: None))
+    for _ in quotes.note("\n" if isinstance(line, BadLineError) else line for line in lines):
+        pass
+    is_quoted = bool(quotes.are_enclosing())
+    if is_quoted:
+        logger.info(f"{source.name}: quotation marks enclose its cells, as in CSV")
+    return is_quoted
+
+
+def _separated(lines: TextLines, dialect: _Dialect, column: str | None) -> Iterator[NumberedRow | BadLineError]:
     """Rows of CSV or TSV."""
-    if len(delimiter) != 1:
-        raise ValueError(f"--delimiter must be one character, got {delimiter!r}.")
-    remedy = _TSV_REMEDY if quoting == csv.QUOTE_NONE else _CSV_REMEDY
     header: list[str] | None = None
-    line = 1  # where the row begins
-    for values in each(_Cells(lines, delimiter, quoting)):
+    line = lines.number + 1  # where the row begins
+    empty: list[int] = []
+    rows = _Cells(lines, dialect)
+    for values in each(rows):
         if isinstance(values, BadLineError):
             if header is None:
                 raise values
@@ -351,34 +444,103 @@ def _separated(
         elif not values or (len(values) == 1 and values[0].isspace()):
             pass
         elif header is None:
-            header = _header(lines.name, values, delimiter)
+            header = _header(lines.name, values, dialect.delimiter)
             if column is not None:
                 require_column(lines.name, column, header)
-        elif len(values) == len(header):
-            yield line, dict(zip(header, values, strict=True))
+        elif len(values) > 1 and not any(map(str.strip, values)):
+            empty.append(line)
+        elif fault := _fault_of(values, header, dialect, f"{lines.name}, line {line}"):
+            yield BadLineError(lines.name, line, *fault)
         else:
-            columns = f"it has {len(values)} columns, and the first line names {len(header)}"
-            yield BadLineError(lines.name, line, f"{columns} ({', '.join(header)[:80]})", remedy)
-        line = lines.number + 1
+            yield line, dict(zip(header, values, strict=True))
+        line = rows.number + 1
+    if empty:
+        places = f"line {empty[0]}" if len(empty) == 1 else f"the first is line {empty[0]}"
+        logger.warning(f"{lines.name}: {len(empty):,} empty rows are left out ({places}).")
+
+
+def _fault_of(values: Sequence[str], header: Sequence[str], dialect: _Dialect, place: str) -> tuple[str, str] | None:
+    """Why a row is none of the table, and the remedy.
+
+    Raises:
+        ValueError: if all rows after it have other columns.
+    """
+    cells, names = (
+        [cell.removeprefix("\ufeff").strip().strip('"').casefold() for cell in each] for each in (values, header)
+    )
+    same = [cell == name for cell, name in zip(cells, names, strict=False) if name]
+    shown = ", ".join(header)[:80]
+    if len(names) > 1 and cells != names and sorted(cells) == sorted(names):
+        raise ValueError(
+            f"{place}: the names of the columns come again, in another order than in the first line ({shown}), as "
+            "where tables were joined. Join tables with the same order of columns, each without its first line."
+        )
+    is_same = (
+        [values[0].removeprefix("\ufeff")] == list(header) if len(names) == 1 else sum(same) > max(1, len(same) / 2)
+    )
+    if len(cells) == len(header) and is_same:
+        return f"it repeats the names of the columns ({shown}), as where tables were joined", _JOIN_REMEDY
+    if len(values) != len(header):
+        return f"it has {len(values)} columns, and the first line names {len(header)} ({shown})", dialect.remedy
+    return None
 
 
 class _Cells:
     """The values of each row of CSV or TSV; a row that cannot be read is raised, and reading continues after it."""
 
-    def __init__(self, lines: TextLines, delimiter: str, quoting: Literal[0, 3]) -> None:
+    def __init__(self, lines: TextLines, dialect: _Dialect) -> None:
         csv.field_size_limit(_LONGEST_FIELD)
-        self._reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
-        self._lines, self._remedy = lines, _TSV_REMEDY if quoting == csv.QUOTE_NONE else _CSV_REMEDY
+        self._lines, self._dialect = lines, dialect
+        self._pipe = _RowsOfPipe(lines) if dialect.is_unknown else None
+        self._reader = self._pipe or dialect.reader(lines)
 
     def __iter__(self) -> _Cells:
         return self
 
     def __next__(self) -> list[str]:
-        line = self._lines.number + 1
+        line = self.number + 1
         try:
             return next(self._reader)
         except csv.Error as error:
-            raise BadLineError(self._lines.name, line, f"the row cannot be read ({error})", self._remedy) from None
+            remedy = self._dialect.remedy
+            raise BadLineError(self._lines.name, line, f"the row cannot be read ({error})", remedy) from None
+
+    @property
+    def number(self) -> int:
+        """The number of the line that was read last."""
+        return self._lines.number if self._pipe is None else self._pipe.number
+
+
+class _RowsOfPipe:
+    """The cells of each row of TSV that can be read only once; `number` is the line that was read last."""
+
+    def __init__(self, lines: TextLines) -> None:
+        self._name, self.number = lines.name, 0
+        self._bad: deque[BadLineError] = deque()
+        self._plain: deque[str] = deque()  # lines of a row of several, which is none
+        self._quotes = Quotes(lines.name)
+        self._rows = self._quotes.note(self._good(lines))
+
+    def __iter__(self) -> _RowsOfPipe:
+        return self
+
+    def __next__(self) -> list[str]:
+        if not self._plain:
+            self._plain.extend(next(self._rows))
+        is_quoted = bool(self._quotes.are_enclosing())
+        row = list(self._plain) if is_quoted else [self._plain[0]]
+        for _ in row:
+            self._plain.popleft()
+        self.number += len(row)
+        if self._bad and self._bad[0].line <= self.number:
+            raise self._bad.popleft()
+        return next(_Dialect("\t", is_quoted).reader(row), [])
+
+    def _good(self, lines: TextLines) -> Iterator[str]:
+        for line in each(lines):
+            if isinstance(line, BadLineError):
+                self._bad.append(line)
+            yield "\n" if isinstance(line, BadLineError) else line
 
 
 def _header(name: str, columns: list[str], delimiter: str) -> list[str]:
@@ -386,9 +548,9 @@ def _header(name: str, columns: list[str], delimiter: str) -> list[str]:
     twice = [column for column, count in counts.items() if column and count > 1]  # spreadsheets add nameless columns
     if twice:
         raise ValueError(f"{name}, line 1: the column {twice[0]!r} occurs twice. Columns need different names.")
-    other = next((mark for mark in ";\t|" if mark != delimiter and mark in columns[0]), None)
+    other = next((mark for mark in ";\t|," if mark != delimiter and mark in columns[0]), None)
     if len(columns) == 1 and other:
-        remedy = "name the file .tsv" if other == "\t" else f"give --delimiter '{other}'"
+        remedy = "name the file .tsv, or give --delimiter '\\t'" if other == "\t" else f"give --delimiter '{other}'"
         raise ValueError(f"{name}, line 1: one column only, {columns[0]!r}, which is separated otherwise: {remedy}.")
     return columns
 

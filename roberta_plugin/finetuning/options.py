@@ -18,6 +18,7 @@ from typing import Any, Literal
 from roberta_plugin.finetuning.kinds import KINDS, OWN
 from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
 from roberta_plugin.settings import Checked, setting
+from roberta_plugin.tables import separator
 
 Stage = Literal["prepare", "score"]
 
@@ -316,7 +317,9 @@ class CustomOptions(FileOptions):
         metavar="LABEL",
     )
     delimiter: str | None = option(
-        "separator of the columns of .csv, such as ';'", default_text="a comma", metavar="CHARACTER"
+        "separator of the columns of .csv, such as ';' or '\\t'; '\\t' also of a .tsv whose cells are quoted as in CSV",
+        default_text="a comma",
+        metavar="CHARACTER",
     )
     label_separator: str | None = option(
         "multi-label: separator of the labels of a row",
@@ -423,8 +426,8 @@ class CustomOptions(FileOptions):
             raise ValueError(f"--class-weights goes with labels, and --kind {kind} has none of its own: leave it out.")
         if kind == "pair" and self.text_pair_column is None:
             raise ValueError("--kind pair needs --text-pair-column: the column of the second text.")
-        if self.delimiter is not None and len(self.delimiter) != 1:
-            raise ValueError(f"--delimiter must be one character, got {self.delimiter!r}.")
+        if self.delimiter is not None:
+            object.__setattr__(self, "delimiter", separator(self.delimiter))
         if len(self.label_column or ()) > 1 and kind != "multi-label":
             raise ValueError(f"--label-column takes one column with --kind {kind}; several go with multi-label.")
         if self.score_range is not None and not self.score_range[0] < self.score_range[1]:

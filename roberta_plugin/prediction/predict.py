@@ -69,7 +69,7 @@ def predict(settings: PredictSettings) -> PredictResult:
         ValueError: if the model cannot give such answers; or at a bad line, unless they are skipped: then the
             answers before it are in OUTPUT.partial.
     """
-    if settings.input is not None and not settings.input.exists():
+    if settings.input is not None and not files_of(settings.input)[0].exists():
         raise FileNotFoundError(f"--input {settings.input} does not exist: name a file, or - for standard input.")
     if settings.output is not None:
         check_output(settings.output)
@@ -181,15 +181,15 @@ class _Rows:
         if path is not None and form is None:
             form = "text" if named_format(path) is None else format_of(path)
         # As in the tables that the model was trained on:
-        delimiter = settings.delimiter or str(kind.settings.get("delimiter") or ",")
+        delimiter = settings.delimiter or kind.settings.get("delimiter")
         self.num_bytes = 0
         texts = (Row(IN_MEMORY, number, {"text": text}) for number, text in enumerate(settings.texts, start=1))
         table = scan_table(path, format=form, delimiter=delimiter, on_read=self._count)
         if path is not None and settings.format is None and isinstance(kind, TableKind) and kind.reads_alone(path):
             table, form = kind.rows(path), None
-            self._count(path.stat().st_size)
+            self._count(sum(file.stat().st_size for file in files_of(path)))
         self._rows: Iterable[Row | BadLineError] = texts if settings.texts else table
-        self._kind, self._delimiter = kind, delimiter
+        self._kind, self._delimiter = kind, delimiter or ","
         self._may_be_table = settings.format is None and form in (None, "text") and not settings.texts
 
     def __iter__(self) -> Iterator[Row | BadLineError]:

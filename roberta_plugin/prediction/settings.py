@@ -10,7 +10,7 @@ from typing import Literal
 from roberta_plugin.finetuning.kinds import TASK_KINDS, ScoreMethod
 from roberta_plugin.machine import Precision
 from roberta_plugin.settings import REQUIRED, Checked, setting
-from roberta_plugin.tables import Format
+from roberta_plugin.tables import Format, separator
 
 OnError = Literal["stop", "skip"]
 
@@ -51,7 +51,9 @@ class PredictSettings(Checked):
     )
     format: Format | None = setting(None, "format of the input (default: by its name, or first line)")
     delimiter: str | None = setting(
-        None, "separator of the columns of CSV (default: as in training, or a comma)", metavar="CHARACTER"
+        None,
+        "separator of the columns of CSV, such as ';' or '\\t' (default: as in training, or a comma)",
+        metavar="CHARACTER",
     )
     text_column: str | None = setting(
         None,
@@ -131,6 +133,8 @@ class PredictSettings(Checked):
     def __post_init__(self) -> None:
         """Check the values, and that the output is not the input."""
         super().__post_init__()
+        if self.delimiter is not None:
+            object.__setattr__(self, "delimiter", separator(self.delimiter))
         if self.input is not None and self.output is not None:
             overwritten = (self.output, Path(f"{self.output}.partial"))
             if self.input.resolve() in (path.resolve() for path in overwritten):

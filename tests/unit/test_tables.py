@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import math
+import subprocess
 import sys
 import time
 import warnings
@@ -73,13 +74,144 @@ def test_other_separators_are_named_quotation_marks_of_tsv_are_text_and_columns_
         ("a.jsonl", b'{"text": "a"}\n{"text": "a\0b"}\n', r"line 2: it holds byte 0x00"),
         ("a.csv", gzip.compress(b"text\n"), r"rename it to end in \.gz"),
         ("a.csv.gz", gzip.compress(b"text\n" * 99)[:-9], r"cannot be decompressed"),
-        ("a.xls", b"", r"the name does not say the format. Let it end in \.csv, \.tsv"),
+        ("a.dta", b"", r"the name does not say the format. Let it end in \.csv, \.tsv"),
         ("a.parquet.gz", b"", r"Parquet and Arrow are compressed within"),
+        ("a.xlsx", b"PK\3\4", r"a\.xlsx is a spreadsheet.*CSV \(UTF-8\) in its program.*pandas\.read_excel"),
+        ("a.csv", b"PK\3\4\x14\0", r"a\.csv is a zip archive or a spreadsheet.*save a spreadsheet as CSV"),
+        ("a.csv", b"text;label\na;1\n", r"give --delimiter ';'"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_line_and_a_remedy(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     refused(f"(?s){message}", values, tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.tsv"])
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ("text,label", "it repeats the names of the columns"),
+        ("\ufefftext,label", "it repeats the names of the columns"),
+        ("Text,Label ", "it repeats the names of the columns"),
+    ],
+)
+def test_names_of_columns_within_a_table_are_a_bad_line(tmp_path, name, header, reason):
+    """As `cat part-*.csv > all.csv` leaves them."""
+    content = f"text,label\na,pos\n{header}\nlabel,text too\n"
+    content = content.replace(",", "\t" if name.endswith("tsv") else ",")
+    found = scanned(tmp_path, content.encode(), name=name)
+    assert [row.line for row in found] == [2, 3, 4]
+    assert isinstance(found[1], BadLineError)
+    assert reason in str(found[1])
+    refused(
+        rf"{name}, line 3: {reason} \(text, label\), as where tables were joined. Remove the line",
+        values,
+        tmp_path / name,
+    )
+
+
+def test_names_of_columns_in_another_order_or_partly_other_ones_are_refused(tmp_path):
+    content = b"text,label\na,pos\nlabel,text\npos,b\n"
+    message = "all.csv, line 3: the names of the columns come again, in another order"
+    refused(message, scanned, tmp_path, content, name="all.csv")
+    (_, bad, _) = scanned(tmp_path, b"id,text,label\n1,a,pos\nnumber,text,label\n2,b,pos\n", name="all.csv")
+    assert "it repeats the names" in str(bad)
+    assert [row.values for row in scanned(tmp_path, b"word\na\nword \n", name="a.csv")] == [
+        {"word": "a"},
+        {"word": "word "},
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_empty_rows_of_spreadsheets_are_left_out_and_counted(tmp_path, caplog, name):
+    content = "text,label\n,\na,pos\n , \n,,,,\n".replace(",", "\t" if name.endswith("tsv") else ",")
+    assert [row.values for row in scanned(tmp_path, content.encode(), name=name)] == [{"text": "a", "label": "pos"}]
+    assert f"{name}: 3 empty rows are left out (the first is line 2)" in caplog.text
+
+
+def test_a_tab_is_named_by_two_characters_and_excel_names_its_separator(tmp_path):
+    expected = [{"text": "a, b", "label": "pos"}]
+    for name, content, delimiter in (
+        ("a.csv", "text\tlabel\na, b\tpos\n", "\\t"),
+        ("a.tsv", "text;label\na, b;pos\n", ";"),
+        ("a.tsv", "text\tlabel\na, b\tpos\n", ";"),  # of the other tables
+        ("a.csv", "sep=;\ntext;label\na, b;pos\n", None),
+        ("a.csv", '\ufeff"sep=;"\r\ntext;label\r\na, b;pos\r\n', ";"),
+        ("a.tsv", 'sep=\t\ntext\tlabel\n"a, b"\tpos\n', None),
+    ):
+        (tmp_path / name).write_text(content, newline="")
+        assert values(tmp_path / name, delimiter=delimiter) == expected
+    refused(
+        "line 1: the cells are separated by '\\\\t', and --delimiter is ';'", values, tmp_path / "a.tsv", delimiter=";"
+    )
+    refused(r"--delimiter must be one character such as ';'.*got ';;'", values, tmp_path / "a.csv", delimiter=";;")
+
+
+RECORDS = [{"text": "a", "label": "pos"}, {"text": "b", "label": "neg"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "form"),
+    [
+        (json.dumps(RECORDS), "an array"),
+        (json.dumps(RECORDS, indent=2), "an array"),
+        (json.dumps({"data": RECORDS}), "an object with a list 'data'"),
+        (json.dumps({"version": "1", "data": RECORDS}, indent=2), "an object with a list 'data'"),
+        (json.dumps(RECORDS[0], indent=2), "an object of several lines"),
+    ],
+)
+def test_other_json_is_refused_with_a_command_that_makes_json_lines(tmp_path, monkeypatch, content, form):
+    (tmp_path / "FILE").write_text(content)
+    (tmp_path / "a.json").write_text(content)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    if form == "an array":
+        refused(rf"standard input is JSON, but not one record per line: it is {form}", scanned, tmp_path, b"")
+    sentence = refused(
+        rf"a\.json is JSON, but not one record per line: it is {form}.*jq -c", values, tmp_path / "a.json"
+    )
+    command = sentence.split("` or `")[1].split("`")[0].replace("python", sys.executable, 1)
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert values(tmp_path / "FILE.jsonl") == RECORDS[: 1 if "several lines" in form else 2]
+
+
+def test_json_by_column_names_pandas_and_lines_of_records_with_lists_are_read(tmp_path):
+    by_column = {"text": {"0": "a", "1": "b"}, "label": {"0": "pos", "1": "neg"}}
+    for indent in (None, 2):
+        (tmp_path / "a.json").write_text(json.dumps(by_column, indent=indent))
+        refused(r"columns one after the other.*pandas\.read_json\('.*a\.json'\)\.to_json", values, tmp_path / "a.json")
+    for record in ({"data": [1], "text": "a"}, {"text": "a", "options": [{"text": "b"}]}, {"data": RECORDS}):
+        lines = [record] * (2 if "data" in record else 1)
+        (tmp_path / "a.json").write_text("".join(json.dumps(each) + "\n" for each in lines))
+        assert values(tmp_path / "a.json") == lines
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".json", ".jsonl.gz", ".parquet"])
+def test_a_table_in_parts_is_read_by_its_folder_or_a_pattern(tmp_path, ending):
+    """As Spark writes it, with _SUCCESS and checksums beside the parts."""
+    folder = tmp_path / f"my{ending}"
+    folder.mkdir()
+    for name in ("_SUCCESS", f".part-00000{ending}.crc"):
+        (folder / name).write_bytes(b"")
+    for number, row in enumerate(RECORDS):
+        path = folder / f"part-{number:05d}-x{ending}"
+        if ending == ".parquet":
+            pyarrow = pytest.importorskip("pyarrow")
+            pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist([row]), path)
+        else:
+            mark = {".csv": ",", ".tsv": "\t"}.get(ending)
+            content = (
+                f"{json.dumps(row)}\n"
+                if mark is None
+                else "".join(f"{mark.join(each)}\n" for each in (row, row.values()))
+            )
+            path.write_bytes(COMPRESS.get(path.suffix, bytes)(content.encode()))
+    for path in (folder, folder / "part-*"):
+        rows = list(read_table(path))
+        assert [row.values for row in rows] == RECORDS
+        assert rows[1].where == f"{path}, row 2"
+        assert [file.name[:10] for file in tables.files_of(path)] == ["part-00000", "part-00001"]
+    (folder / "other.txt").write_text("")
+    refused("is a folder, and not one", values, folder, error=FileNotFoundError)
 
 
 def test_a_table_of_many_columns_takes_no_minutes(tmp_path):
