@@ -39,6 +39,7 @@ from roberta_plugin.finetuning.benchmarks import (
     benchmark_of,
     checked_options,
     kind_of,
+    kind_of_task,
     option_fields,
     options_for,
 )
@@ -278,6 +279,8 @@ def _remarks(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
                 f"{counts['longer']:,} of {counts['number']:,} {counts['texts']} are longer than {counts['limit']:,} "
                 f"tokens and were {counts['fate']} (longest {counts['longest']:,})"
             )
+    if kind_of_task(prepared.task) or prepared.settings.get("kind") in KINDS:
+        yield from kind_of(prepared).remarks(split)
     lacking = labels_without_examples(prepared, split)
     if lacking:
         shown = ", ".join(map(repr, lacking[:_MOST_LABELS])) + (", ..." if len(lacking) > _MOST_LABELS else "")

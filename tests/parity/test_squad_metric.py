@@ -7,6 +7,9 @@ import functools
 import json
 import re
 import string
+import sys
+import unicodedata
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -43,6 +46,50 @@ def f1(given, right, version):
         return 0
     precision, recall = same / len(given), same / len(right)
     return 2 * precision * recall / (precision + recall)
+
+
+EVERY_PUNCTUATION = PUNCTUATION | {c for c in map(chr, range(sys.maxunicode)) if unicodedata.category(c)[0] == "P"}
+
+
+def mlqa_segments(text):
+    """As mlqa_evaluation_v1.py has them for Chinese, step by step."""
+    text = "".join(character for character in text.lower() if character not in EVERY_PUNCTUATION)
+    found, word = [], ""
+    for character in text:
+        if re.search(r"[\u4e00-\u9fa5]", character):
+            found += [*word.split(), character]
+            word = ""
+        else:
+            word += character
+    return [each for each in [*found, *word.split()] if each.strip()]
+
+
+def mlqa_score(given, right):
+    best = (0.0, 0.0)
+    for text in right:
+        one, other = mlqa_segments(given), mlqa_segments(text)
+        same = sum((Counter(one) & Counter(other)).values())
+        f1 = 2 * (same / len(one)) * (same / len(other)) / (same / len(one) + same / len(other)) if same else 0.0
+        best = (max(best[0], float(" ".join(one) == " ".join(other))), max(best[1], f1))
+    return best
+
+
+def test_answers_by_characters_have_the_scores_of_mlqas_script():
+    """CMRC 2018 has the same segments; its F1 counts the longest common piece of them alone."""
+    rng = np.random.default_rng(7)
+    alphabet = [
+        *"\u4e2d\u56fd\u5317\u4eac\u5e74\u6708\u65e5",
+        *"ABab12 the a",
+        *'\uff0c\u3002\u300a\u300b\uff08\uff09\uff01\u00b7-."\u3000',
+    ]
+    partial = 0
+    for _ in range(1000):
+        given, *right = ("".join(rng.choice(alphabet, rng.integers(1, 9))) for _ in range(3))
+        right = [text for text in right if mlqa_segments(text)] or ["\u4e2d"]
+        expected = mlqa_score(given, right)
+        assert answer_score("squad1", given, right, by_characters=True) == pytest.approx(expected, abs=1e-12), given
+        partial += 0 < expected[1] < 1
+    assert partial > 200
 
 
 def reference(data, predictions, version, null=None):

@@ -20,6 +20,7 @@ What the classes are made of:
     tables              what a kind offers for tables of your own
     outputs             a model's raw outputs for a split, thresholds and temperatures -> entries, metrics, tables
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds; those of SQuAD
+    scripts             text without spaces        -> characters and words, which F1 compares
     similarity          vectors                    -> cosines, ranks; TF-IDF, and labels by it, the baselines
     questions           questions about passages   -> a split of windows; raw outputs -> the best answers
     entities            files of tagged words; tags <-> entities <-> labels; raw outputs -> labels of words; entity F1

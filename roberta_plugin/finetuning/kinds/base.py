@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -196,6 +196,10 @@ class Kind(ABC):
     def lacks(self, split: PreparedSplit) -> str:
         """What a split lacks for a loss, such as "has no tags"; empty: nothing."""
         return ""
+
+    def remarks(self, split: PreparedSplit) -> Iterator[str]:
+        """What a user must know of a split beside what was cut and which labels lack, one sentence each."""
+        return iter(())
 
     def labels_without_examples(self, split: PreparedSplit) -> list[str]:
         """The labels of the settings that no example of a labelled split has."""

@@ -7,7 +7,8 @@ is 0, as in scikit-learn: a log then shows a model that has learned nothing. Sha
 The last functions are the official metrics of SQuAD: exact match and F1 of normalized texts, and the threshold for "no
 answer". Definitions are those of the two official scripts, evaluate-v1.1.py and evaluate-v2.0.py, with the same order
 of summation, so that numbers agree to the last digit. The scripts differ if a text is empty after normalization:
-version 1.1 gives two such texts an F1 of 0, version 2.0 gives 1 and ignores such right answers.
+version 1.1 gives two such texts an F1 of 0, version 2.0 gives 1 and ignores such right answers. Characters may be
+compared instead of words (`scripts`).
 
 Shapes: N examples, C classes or labels, M thresholds; weights are (N,).
 """
@@ -23,6 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from roberta_plugin.finetuning.kinds.scripts import segments, segments_of_match
 
 Numbers = NDArray[Any]
 THRESHOLDS = np.arange(1, 100) / 100  # (M,), those that are tried for several labels
@@ -301,17 +304,23 @@ def normalize(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-def answer_score(task: str, prediction: str, right: Sequence[str]) -> AnswerScore:
-    """Scores of a prediction against the right answer that fits best; without right answers, "" is right."""
+def answer_score(task: str, prediction: str, right: Sequence[str], *, by_characters: bool = False) -> AnswerScore:
+    """Scores of a prediction against the right answer that fits best; without right answers, "" is right.
+
+    By words, as SQuAD has it, or `by_characters` (`scripts`).
+    """
+
+    def words(text: str) -> list[str]:
+        return segments(text) if by_characters else normalize(text).split()
+
     if task == "squad2":
-        right = [text for text in right if normalize(text)] or [""]
+        right = [text for text in right if words(text)] or [""]
     assert right, "a question of SQuAD 1.1 has an answer"
-    words = normalize(prediction).split()
-    alternatives = [normalize(text).split() for text in right]
-    exact = max(float(words == alternative) for alternative in alternatives)
-    return AnswerScore(
-        exact, max(_answer_f1(words, alternative, both_empty=float(task == "squad2")) for alternative in alternatives)
-    )
+    to_match = segments_of_match if by_characters else words
+    given, whole = words(prediction), to_match(prediction)
+    exact = max(float(whole == to_match(text)) for text in right)
+    both_empty = float(task == "squad2")
+    return AnswerScore(exact, max(_answer_f1(given, words(text), both_empty=both_empty) for text in right))
 
 
 def _answer_f1(predicted: Sequence[str], right: Sequence[str], *, both_empty: float) -> float:
@@ -345,18 +354,24 @@ def best_null_threshold(
 
 
 def squad_metrics(
-    task: str, right: Sequence[Sequence[str] | None], predictions: Sequence[str], null: Sequence[float] | None = None
+    task: str,
+    right: Sequence[Sequence[str] | None],
+    predictions: Sequence[str],
+    null: Sequence[float] | None = None,
+    *,
+    by_characters: Sequence[bool] | None = None,
 ) -> dict[str, float]:
     """What the official script prints, 0 to 100, without its totals, of right and given answers to questions.
 
     With squad2, `null` has the probability of no answer to each question; it is not applied, but the best thresholds
-    are determined.
+    are determined. `by_characters` says it of each question; None: words are compared.
 
     Returns:
         exact and f1; with squad2 also HasAns_exact, HasAns_f1, NoAns_exact, NoAns_f1 if there are such questions
         and, with `null`, best_exact, best_exact_thresh, best_f1, best_f1_thresh.
     """
-    scores = [answer_score(task, text, answers or ()) for text, answers in zip(predictions, right, strict=True)]
+    questions = zip(predictions, right, by_characters or [False] * len(right), strict=True)
+    scores = [answer_score(task, text, answers or (), by_characters=each) for text, answers, each in questions]
     result = _means("", scores)
     if task == "squad1":
         return result

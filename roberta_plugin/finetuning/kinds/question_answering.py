@@ -285,6 +285,34 @@ class QuestionAnswering(TableKind):
             entry |= {} if self.limit is None else {"null_threshold": rounded(self.limit)}
         return {**entry, "candidates": candidates}
 
+    def _by_characters(self, questions: Questions) -> list[bool]:
+        """Whether each question's answers are compared by characters; the official scripts of SQuAD never do."""
+        return [False] * len(questions) if self.task_name in OFFICIAL else questions.by_characters
+
+    def _scores(
+        self, questions: Questions, predictions: Sequence[str], null: Sequence[float] | None = None
+    ) -> dict[str, float]:
+        by_characters = self._by_characters(questions)
+        return squad_metrics(self.rules, questions.answers, predictions, null, by_characters=by_characters)
+
+    @override
+    def remarks(self, split: PreparedSplit) -> Iterator[str]:
+        questions = Questions(split)
+        number = sum(questions.by_characters) if questions.is_labelled else 0
+        if not number:
+            return
+        some = f"{number:,} of {len(questions):,} questions are"
+        if self.task_name in OFFICIAL:
+            yield (
+                f"{some} in a script without spaces, where words are whole phrases: the F1 of SQuAD's script hardly "
+                "differs from an exact match. A table of `custom --kind question-answering` has that by characters"
+            )
+        else:
+            yield (
+                f"{some} in a script without spaces, or in Korean: exact and f1 compare their characters (mixed "
+                "segmentation, as in MLQA), those of other questions words, as in SQuAD"
+            )
+
     def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
         """See `Kind.validated`: a question counts as unanswered if its probability of no answer is above one half.
 
@@ -292,12 +320,12 @@ class QuestionAnswering(TableKind):
         """
         questions = Questions(split)
         decoded = decode(questions, [outputs], n_best=1, max_answer_length=options["max_answer_length"])
-        values = squad_metrics(self.rules, questions.answers, *_best_and_null(decoded))
+        values = self._scores(questions, *_best_and_null(decoded))
         if not self.may_be_unanswerable:
             return values
         tuned = {f"tuned_{name}": values[f"best_{name}"] for name in AnswerScore._fields}
         best = [_best_text(each, DEFAULT_THRESHOLD) for each in decoded]
-        return {**squad_metrics(self.rules, questions.answers, best), **tuned}
+        return {**self._scores(questions, best), **tuned}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `Kind.judged`: the best span, or no answer if its probability is above a threshold.
@@ -313,7 +341,7 @@ class QuestionAnswering(TableKind):
         best, null = _best_and_null(decoded)
         values: dict[str, float] = {}
         if questions.is_labelled:
-            values = squad_metrics(self.rules, questions.answers, best, null)
+            values = self._scores(questions, best, null)
         if self.may_be_unanswerable:
             threshold = decisions.find(
                 "threshold" if is_own else "null_threshold",
@@ -334,9 +362,11 @@ class QuestionAnswering(TableKind):
 
         if not questions.is_labelled:
             return Outcome(entries=entries, num_examples=len(questions))
-        values |= squad_metrics(self.rules, questions.answers, best)
-        pairs = zip(best, questions.answers, strict=True)
-        scores = np.array([answer_score(self.rules, text, answers or ()) for text, answers in pairs])  # (Q, 2)
+        values |= self._scores(questions, best)
+        answered = zip(best, questions.answers, self._by_characters(questions), strict=True)
+        scores = np.array(
+            [answer_score(self.rules, text, right or (), by_characters=each) for text, right, each in answered]
+        )  # (Q, 2)
 
         def measure(weights: Weights) -> dict[str, float]:
             exact, f1 = (100 * weights @ scores / weights.sum()).tolist()

@@ -36,6 +36,7 @@ from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.metrics import normalize
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.scripts import has_characters, is_of_characters
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.windows import (
     BEFORE_PASSAGE,
@@ -236,6 +237,16 @@ class Questions:
     def is_labelled(self) -> bool:
         """Whether the right answers to all questions are known."""
         return all(answers is not None for answers in self.answers)
+
+    @cached_property
+    def by_characters(self) -> list[bool]:
+        """Whether the answers to each question are compared by characters (`scripts`): those of a passage in such a
+        script, in whatever they are written, and those that have such a character themselves."""
+        are_passages = [is_of_characters(passage) for passage in self._passages]
+        return [
+            are_passages[passage] or any(map(has_characters, answers or ()))
+            for passage, answers in zip(self._passage_of, self.answers, strict=True)
+        ]
 
     def characters(self, window: int, start: int, end: int) -> tuple[int, int]:
         """Positions `start` to `end` of a window -> characters of the passage, without white space around them.
