@@ -75,6 +75,12 @@ class HubCore(nn.Module):
         return self.max_positions if getattr(self.model, "has_position_limit", True) else math.inf
 
     @property
+    def trained_length(self) -> int:
+        """The most tokens of a text that the model read in training, <s> and </s> included: longer ones were cut."""
+        settings = self.trained_on.get("settings") or {}
+        return min(int(settings.get("max_length") or self.max_positions), self.max_positions)
+
+    @property
     def labels(self) -> list[str]:
         """Names of the classes, in the order of the logits; empty if the checkpoint does not hold them."""
         return [str(label) for label in self.trained_on.get("settings", {}).get("labels") or ()]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +35,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of_task, white_space_of
+from roberta_plugin.finetuning.benchmarks.base import SMALLEST_LENGTH
 from roberta_plugin.finetuning.kinds import KINDS, ScoreMethod, kind_class, phrase_ranking
 from roberta_plugin.finetuning.layouts.texts import TextLayout, inputs_of
 from roberta_plugin.finetuning.layouts.words import word_spans
@@ -206,24 +206,27 @@ class RobertaHub(HubCore):
         pooling: Pooling | None = None,
         *,
         normalize: bool = False,
+        max_length: int | None = None,
         max_tokens: int | None = None,
     ) -> Tensor:
         """Texts or pairs -> one vector each (N, D), in fp32 on the CPU.
 
         Args:
             texts: one text, or a list; read as in training and by `roberta predict`, without white space at the ends,
-                and with `<mask>` as any other text.
+                with `<mask>` as any other text, and cut if they are too long, which a warning says.
             pooling: "mean" of the last layer over all tokens of the sequence, <s> and </s> included; "first", the
                 last layer at <s>; "max", the largest values over all tokens; None: as in training, or the mean.
             normalize: give vectors the length 1, also if they had another one in training.
+            max_length: most tokens of a text that are read; None: as many as in training.
             max_tokens: most positions of a batch, padding included; None: what suits the device.
 
         Raises:
-            ValueError: for another `pooling`, or if a text has too many tokens for the model.
+            ValueError: for another `pooling`, or a `max_length` that the model does not have.
         """
-        read = self._as_trained([texts] if isinstance(texts, str) else texts, "stripped")
+        layout = TextLayout(max_length=self._length_of_texts(max_length))
+        read = self._as_trained([texts] if isinstance(texts, str) else texts, "stripped", layout)
         sequences = [sequence for (sequence,) in read]
-        trained: Any = self.trained_on.get("settings", {})
+        trained: Any = self.trained_on.get("settings") or {}
         pooling = trained.get("pooling", "mean") if pooling is None else pooling
         normalize = normalize or bool(trained.get("normalize"))
         return self.pooled(sequences, pooling, normalize=normalize, max_tokens=max_tokens)
@@ -338,6 +341,7 @@ class RobertaHub(HubCore):
         tokens: Tensor | Sequence[Text],
         return_logits: bool = False,
         *,
+        max_length: int | None = None,
         max_tokens: int | None = None,
     ) -> Tensor | SpanLogits | list[SpanLogits] | list[Tensor]:
         """Ids (T,), (B, T), or a list of texts and pairs -> the predictions of a head.
@@ -345,13 +349,14 @@ class RobertaHub(HubCore):
         A classification head gives log-probabilities (B, C) of its classes, or its logits; for a regression, and for
         the options of a multiple choice, ask for the logits. It reads texts as in training and by `roberta predict`:
         without white space at the ends, in multiple choice also with one space for any inside, and with `<mask>` as any
-        other text. Texts that are too long are refused, unless the model was fine-tuned with another --long-texts than
-        head. The other heads read texts as `encode` does. A token head gives log-probabilities or logits of each token
-        (B, T, C), and a span head gives `SpanLogits`; a list of texts gives a list with those of each text.
+        other text. Texts with more tokens than in training (or `max_length`) are cut, which a warning says, or read as
+        --long-texts of the training has it. The other heads read texts as `encode` does. A token head gives
+        log-probabilities or logits of each token (B, T, C), and a span head gives `SpanLogits`; a list of texts gives
+        a list with those of each text.
 
         Raises:
-            ValueError: if there is no such head, a text has too many tokens for the model, or ids have padding on the
-                left.
+            ValueError: if there is no such head, a text has too many tokens for one of the other heads, or ids have
+                padding on the left.
         """
         is_span, is_token = (head in self.heads_of(kind) for kind in ("span", "token"))
         if head in self.heads_of("sentence"):
@@ -359,13 +364,16 @@ class RobertaHub(HubCore):
         if head not in self.heads:
             raise ValueError(f"The model has no head {head!r}; it has {', '.join(self.heads) or 'none'}.")
         output: Tensor | SpanLogits
+        if max_length is not None and (is_span or is_token or isinstance(tokens, Tensor)):
+            raise ValueError("max_length is for texts that a classification head reads: leave it out.")
         if not isinstance(tokens, Tensor):
             if is_span:
                 return self.span_outputs(self._sequences(tokens), head, max_tokens=max_tokens)
             if is_token:
                 rows = self.token_logits(self._sequences(tokens), head, max_tokens=max_tokens)
                 return rows if return_logits else [row.log_softmax(dim=-1) for row in rows]
-            layout = self._text_layout
+            settings = self.trained_on.get("settings") or {}
+            layout = TextLayout.from_settings(settings, max_length=self._length_of_texts(max_length))
             read = self._as_trained(tokens, self._white_space, layout)
             output = self.text_logits(read, head, pooling=layout.window_pooling, max_tokens=max_tokens)
         else:
@@ -416,12 +424,16 @@ class RobertaHub(HubCore):
         scores = self.score_spans(inputs.sequences, phrase_ranking.masked_positions(inputs))
         return phrase_ranking.answer(question, np.array(scores))
 
-    @property
-    def _text_layout(self) -> TextLayout:
-        """How the model reads texts that are too long, where it was fine-tuned with --long-texts."""
-        settings = self.trained_on.get("settings") or {}
-        length = min(settings.get("max_length", self.max_positions), self.max_positions)
-        return TextLayout.from_settings(settings, max_length=length)
+    def _length_of_texts(self, wanted: int | None) -> int:
+        """The most tokens that are read of a text: as many as in training, unless another number is wanted."""
+        if wanted is None:
+            return self.trained_length
+        if not isinstance(wanted, int | np.integer) or not SMALLEST_LENGTH <= wanted <= self.longest:
+            raise ValueError(
+                f"max_length must be a whole number from {SMALLEST_LENGTH} to the {self.max_positions} positions of "
+                f"the model, got {wanted!r:.80}."
+            )
+        return int(wanted)
 
     @property
     def _white_space(self) -> WhiteSpace:
@@ -431,19 +443,17 @@ class RobertaHub(HubCore):
         return white_space_of(kind_class(name), task) if name in KINDS else "stripped"
 
     def _as_trained(
-        self, texts: Sequence[Text], white_space: WhiteSpace, layout: TextLayout | None = None
+        self, texts: Sequence[Text], white_space: WhiteSpace, layout: TextLayout
     ) -> list[list[NDArray[np.int32]]]:
-        """The inputs (T,) of each text or pair as training makes them; without --long-texts, long ones are refused."""
+        """The inputs (T,) of each text or pair, as training and `roberta predict` make them."""
         sides = [
             tuple(as_read(side, white_space) for side in ((text,) if isinstance(text, str) else text))
             for text in texts_in(texts, most=2)
         ]
-        if layout is not None and layout.long_texts is not None:
-            return [inputs.sequences for inputs in inputs_of(sides, self.codec.encoder, layout)]
-        whole = inputs_of(sides, self.codec.encoder, TextLayout(max_length=sys.maxsize))
-        for inputs in whole:
-            self.check_length(inputs.num_tokens)
-        return [inputs.sequences for inputs in whole]
+        inputs = inputs_of(sides, self.codec.encoder, layout)
+        if num_cut := sum(each.is_cut for each in inputs):
+            logger.warning(f"{num_cut:,} of {len(inputs):,} texts were cut to {layout.max_length} tokens.")
+        return [each.sequences for each in inputs]
 
     def _sequences(self, texts: Sequence[Text]) -> list[NDArray[np.int64]]:
         return self.codec.sequences(texts_in(texts))

@@ -334,9 +334,7 @@ class Kind(ABC):
         made.is_answering = True
         made.hub, made.options = hub, options
         made.numbers = numbers or {}
-        made.max_length = options.max_length or min(
-            made.settings.get("max_length", hub.max_positions), hub.max_positions
-        )
+        made.max_length = options.max_length or hub.trained_length
         if made.max_length > hub.longest:
             raise ValueError(
                 f"--max-length {made.max_length}: the model has {hub.max_positions} positions. Give at most that."

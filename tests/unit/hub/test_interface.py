@@ -128,15 +128,19 @@ def test_impossible_calls_are_refused(hub):
     refused(r"has \d+ tokens, and this model reads at most 30", hub.extract_features, hub.encode(TEXT))
 
 
-def test_of_a_text_that_only_rotary_positions_reach_all_is_read(folder, hub):
-    refused(r"has \d+ tokens, and this model reads at most 30", hub.embed, [TEXT])
+def test_of_a_text_that_only_rotary_positions_reach_all_is_read_where_it_is_asked_for(folder, hub):
+    refused(
+        "max_length must be a whole number from 6 to the 30 positions of the model", hub.embed, [TEXT], max_length=31
+    )
     hub = make_hub(folder, position_encoding="rotary")
     hub.register_classification_head("task", num_classes=3)
     ids = hub.encode(TEXT.strip())
     assert len(ids) > 60
     with torch.no_grad():
-        torch.testing.assert_close(hub.embed(TEXT), hub.extract_features(ids).mean(dim=1))
-        torch.testing.assert_close(hub.predict("task", [TEXT]), hub.predict("task", ids))
+        whole = hub.embed(TEXT, max_length=len(ids))
+        torch.testing.assert_close(whole, hub.extract_features(ids).mean(dim=1))
+        assert not torch.equal(whole, hub.embed(TEXT)), "which is cut to the length of its training"
+        torch.testing.assert_close(hub.predict("task", [TEXT], max_length=len(ids)), hub.predict("task", ids))
 
 
 def test_a_missing_checkpoint_or_vocabulary_is_named(tmp_path):

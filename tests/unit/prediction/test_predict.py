@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import json
+import logging
 import lzma
 import shutil
 import sys
@@ -16,8 +17,10 @@ import torch
 from backports import zstd
 from fsspec.implementations.memory import MemoryFileSystem
 
+from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.identity import KEY
 from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS, kind_class
 from roberta_plugin.finetuning.kinds.question_answering import QuestionAnswering
 from roberta_plugin.finetuning.kinds.questions import decode
@@ -25,6 +28,7 @@ from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction import predict as predicting
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, kind_of_training, predict
+from tests.tiny_conversions import exported, write_checkpoint
 from tests.tiny_predictors import CLASSES, LABELS, TRAINED, write_finetuning, write_predictor
 
 PAIRS = [{"id": n, "text": "good " * (n % 7 + 1), "text_pair": "bad " * (n % 3 + 1)} for n in range(40)]
@@ -649,3 +653,53 @@ def test_a_second_text_of_another_name_is_named(models, tmp_path, caplog):
     answers(model, [record], text_pair_column="pair")
     answers(model, ["good", {"text": "good", "id": "a", "label": "x", "stars": "3.5", "note": " "}])  # as of CSV
     assert not caplog.records
+
+
+LONG = ["good bad good so it is, or not at all, is it", "bad", "it is so good"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "to"),
+    [
+        ("classification", {}, ""),
+        ("classification", {"long_texts": "tail"}, ""),
+        ("regression", {}, "huggingface"),
+        ("regression", {}, "onnx"),
+        ("embedding", {"pooling": "first", "normalize": True}, ""),
+        ("embedding", {"pooling": "max", "normalize": False}, "sentence-transformers"),
+    ],
+)
+def test_texts_and_pairs_are_cut_to_the_length_of_the_training_as_by_roberta_predict(
+    tmp_path, caplog, kind, settings, to
+):
+    model = write_checkpoint(tmp_path / "model", "masked_lm" if kind == "embedding" else kind, max_positions=40)
+    state = load_state(model / "model.pt")
+    trained = state.setdefault("task_state", {}).setdefault(KEY, {"settings": {}})["settings"]
+    trained.update(settings, max_length=12, kind=kind)
+    torch.save(state, model / "model.pt")
+    if to:
+        if to == "onnx":
+            pytest.importorskip("onnxruntime")
+            pytest.importorskip("onnxscript")
+        model = exported(model, tmp_path / "exported", to).folder
+    hub = RobertaHub.from_pretrained(model)
+    texts = [*LONG, *([first, second] for first, second in zip(LONG, LONG[1:] + LONG[:1], strict=True))]
+    records = [
+        {"text": text} if isinstance(text, str) else dict(zip(("text", "text_pair"), text, strict=True))
+        for text in texts
+    ]
+    wanted = answers(model, records, task_kind=kind)
+    num_cut = sum("truncated" in answer for answer in wanted)
+    assert 1 < num_cut < 6
+    with caplog.at_level(logging.WARNING):
+        if kind == "embedding":
+            found = hub.embed(texts).tolist()
+            expected = [answer["embedding"] for answer in wanted]
+        else:
+            (head,) = hub.heads
+            logits = hub.predict(head, texts, return_logits=True)
+            found = (logits.softmax(dim=-1) if kind == "classification" else logits).tolist()
+            names = {"classification": lambda answer: list(answer["probabilities"].values())}
+            expected = [names.get(kind, lambda answer: [answer["score"]])(answer) for answer in wanted]
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    assert f"{num_cut} of 6 texts were cut to 12 tokens." in caplog.text
