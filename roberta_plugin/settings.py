@@ -86,7 +86,7 @@ def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any
         arguments = {"dest": item.name, "required": not _has_default(item), **arguments}
     if kind is bool:
         action = has.get("action", "store_true")  # store_false: an option such as --no-progress, of show_progress
-        return parser.add_argument(name, action=action, default=None if action == "store_true" else True, **arguments)
+        return parser.add_argument(name, action=action, default=True if action == "store_false" else None, **arguments)
     metavar = "N" if kind in (int, float) else name.lstrip("-").replace("-", "_").upper()
     if "metavar" in has or not choices:
         arguments["metavar"] = has.get("metavar", metavar)

@@ -11,12 +11,20 @@ Everything that does not fit is refused here, before anything is trained.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from roberta_plugin.experiments.finetuning_grid import tuning_grid
 from roberta_plugin.experiments.settings import EvaluateSettings, FinetuneSettings, TuningSettings
-from roberta_plugin.experiments.starting_model import Start, check_model, starting_model, tokenizer_of
+from roberta_plugin.experiments.starting_model import (
+    Start,
+    check_model,
+    starting_model,
+    taken_over_remarks,
+    tokenizer_of,
+    with_taken_over,
+)
 from roberta_plugin.experiments.sweeps.grid import Grid, run_folders
 from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH
@@ -128,16 +136,27 @@ def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
     Raises:
         ValueError: as `prepared_folder`; or if the model is too short for the task.
     """
-    folder, data, dictionary = settings.data or settings.output_dir / "data", settings, None
+    folder, data = settings.data or settings.output_dir / "data", settings
     if settings.raw is None and settings.data is None and not folder.exists():
         raise ValueError(f"{settings.nothing_given} Or give a prepared folder by --data.")
-    if settings.raw is not None:
-        length = min(MAX_LENGTH, start.max_positions) if settings.max_length is None else settings.max_length
-        data = replace(settings, max_length=length)
-        if not (folder / NAME).is_file():
-            tokenizer, dictionary = tokenizer_of(data, start)
-            data = replace(data, tokenizer=tokenizer)
-    return prepared_folder(data, folder, dictionary=dictionary)
+    if settings.raw is None:
+        return prepared_folder(data, folder)
+    completed, given = (with_length(each, start) for each in (with_taken_over(settings, start), settings))
+    if not (folder / NAME).is_file():
+        tokenizer, dictionary = tokenizer_of(completed, start)
+        return prepared_folder(replace(completed, tokenizer=tokenizer), folder, dictionary=dictionary)
+    try:
+        return prepared_folder(completed, folder)
+    except ValueError:
+        with suppress(ValueError):  # it was prepared with the options as they are, by `roberta prepare` or before
+            return prepared_folder(given, folder)
+        raise
+
+
+def with_length(data: FinetuneSettings, start: Start) -> FinetuneSettings:
+    """The settings with a length: the given one, or the model's if it is less than the usual one."""
+    length = min(MAX_LENGTH, start.max_positions) if data.max_length is None else data.max_length
+    return replace(data, max_length=length)
 
 
 def begin(plan: FinetunePlan, start: Start) -> None:
@@ -186,6 +205,7 @@ def start_remarks(start: Start, prepared: Prepared, settings: TuningSettings) ->
     head = None if start.from_scratch else starting_head(start.state, kind, name, checkpoint=start.checkpoint)
     if head is not None and head.line:
         yield head.line
+    yield from taken_over_remarks(start, prepared)
     starts_from, length = benchmark_of(prepared.task).starts_from, prepared.settings["max_length"]
     if starts_from and not start.is_fine_tuned:
         yield (

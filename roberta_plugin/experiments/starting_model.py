@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from roberta_plugin.checkpoint_files import load_state
-from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH
-from roberta_plugin.finetuning.identity import check_words
+from roberta_plugin.finetuning.benchmarks.custom import kind_name
+from roberta_plugin.finetuning.identity import check_words, read_record
+from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.layouts.windows import question_length
+from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.record import option_name
+
+Settings = TypeVar("Settings", bound=DataSettings)
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,11 @@ class Start:
     num_symbols: int
     is_fine_tuned: bool
     from_scratch: bool = False  # only its architecture is used
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of the fine-tuning that it comes from, or of the vectors that it was made for; {} of others."""
+        return dict(read_record(self.state).get("settings") or {})
 
     @property
     def max_positions(self) -> int:
@@ -80,6 +92,48 @@ def starting_model(path: Path, *, from_scratch: bool = False) -> Start:
         num_symbols=checkpoints.num_symbols(state),
         is_fine_tuned=any(name.startswith(checkpoints.ALL_HEADS) for name in state["model"]),
         from_scratch=from_scratch,
+    )
+
+
+def with_taken_over(data: Settings, start: Start) -> Settings:
+    """The settings of a fine-tuning on own tables, with those of the model in place of options that are not given."""
+    options = data.options
+    if not isinstance(options, CustomOptions):
+        return data
+    taken = kind_class(kind_name(options)).taken_over(start.settings)
+    if options.long_texts is not None:
+        taken = {name: value for name, value in taken.items() if "window" not in name}
+    length = taken.pop("max_length", None)
+    if data.max_length is None and length is not None:
+        data = replace(data, max_length=min(int(length), start.max_positions))
+    free = {name: value for name, value in taken.items() if getattr(options, name) is None}
+    return replace(data, options=replace(options, **free))
+
+
+def taken_over_remarks(start: Start, prepared: Prepared) -> Iterator[str]:
+    """What the data have of the model's own fine-tuning, and what they have otherwise."""
+    model, data = kind_of(prepared).taken_over(start.settings), prepared.settings
+    model = {name: value for name, value in model.items() if value is not None}
+    if model.get("max_length") == min(MAX_LENGTH, start.max_positions) == data["max_length"]:
+        del model["max_length"]
+    same = {name: value for name, value in model.items() if data.get(name) == value}
+    if any(value not in (False, "mean") for value in same.values()):
+        yield f"As {start.checkpoint} itself, {prepared.folder} has {_options(same)}."
+    if changes := [
+        f"{_options({name: model[name]})} ({_options({name: data.get(name)})})" for name in model.keys() - same
+    ]:
+        yield (
+            f"{start.checkpoint} has {', '.join(sorted(changes))}. What stands in parentheses is that of "
+            f"{prepared.folder}, and goes on."
+        )
+
+
+def _options(settings: Mapping[str, Any]) -> str:
+    return ", ".join(
+        option_name(name)
+        if value is True
+        else f"{option_name(name)} {'not given' if value in (None, False) else value}"
+        for name, value in settings.items()
     )
 
 

@@ -279,7 +279,7 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
 
 def warn_of_other_start(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     """Warn if a training begins with weights of another vocabulary or model, which may be intended."""
-    for check, ours in ((_check_words, trainer.task), (_check_model, trainer)):
+    for check, ours in ((_check_words, trainer.task), (_check_vectors, trainer.task), (_check_model, trainer)):
         try:
             check(ours, state, path)
         except ValueError as error:
@@ -290,6 +290,11 @@ def _check_words(task: Any, state: Mapping[str, Any], path: Path) -> None:
     ours = (task.state_dict() or {}).get(identity.KEY)
     if isinstance(ours, Mapping):  # not in tasks of fairseq
         identity.check_same_words(state, ours, checkpoint=path, data=str(task.cfg.data))
+
+
+def _check_vectors(task: Any, state: Mapping[str, Any], path: Path) -> None:
+    if prepared := getattr(task, "prepared", None):
+        identity.check_vectors(state, prepared, checkpoint=path)
 
 
 def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:

@@ -30,7 +30,8 @@ _FIELDS = ("id_field", "text_field", "summary_field")  # how documents were read
 _COLUMNS = ("id_column", "group_column", "delimiter", "label_separator", "positive_label")  # how tables were read
 _LONG_TEXTS = ("long_texts", "window_stride", "max_windows", "window_pooling")
 _MAY_DIFFER = (*_LENGTHS, *_LONG_TEXTS, *_FORMS, *_FIELDS, *_COLUMNS)
-_OF_VECTORS = ("kind", "pooling", "normalize")  # alone must not differ where vectors are compared
+_POOLINGS = ("pooling", "normalize")
+_OF_VECTORS = ("kind", *_POOLINGS)  # alone must not differ where vectors are compared
 # The same head for other texts:
 _SAME_HEAD = {
     **{"multiple_choice": "race", "conll2003": "tagging", "wnut17": "tagging"},
@@ -84,6 +85,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     """
     trained = read_record(state)
     if not trained.get("task"):
+        check_vectors(state, prepared, checkpoint=checkpoint)
         return
     theirs, ours = (_SAME_HEAD.get(task, task) for task in (trained["task"], prepared.task))
     if theirs != ours:
@@ -106,6 +108,21 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     )
     if different := differences(trained["settings"], settings):
         logger.warning(f"{checkpoint}, {prepared.folder}: {listed(different)}")
+
+
+def check_vectors(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
+    """Refuse data of other vectors than a model says that it makes."""
+    trained = read_record(state).get("settings") or {}
+    if prepared.settings.get("kind") != "embedding" or "pooling" not in trained:
+        return
+    refuse(
+        f"{checkpoint} makes other vectors than {prepared.folder / NAME} says",
+        differences(trained, prepared.settings, free=lambda name: name not in _POOLINGS),
+        "Prepare the data in the same way.",
+    )
+    lengths = differences(trained, prepared.settings, free=lambda name: name != "max_length")
+    if lengths:
+        logger.warning(f"{checkpoint}, {prepared.folder}: {listed(lengths)}")
 
 
 def check_examples(state: Mapping[str, Any], prepared: Prepared, *, split: str, checkpoint: Path) -> None:

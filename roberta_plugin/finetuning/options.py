@@ -11,6 +11,7 @@ with the value it was prepared with.
 
 from __future__ import annotations
 
+from argparse import BooleanOptionalAction
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -288,11 +289,16 @@ class CustomOptions(FileOptions):
     )
     pooling: str | None = option(
         "embedding: the mean of all tokens, the features of <s>, or the largest values",
-        default_text="mean",
+        default_text="as the model that is fine-tuned, else mean",
         goes_with=_EMBEDDING,
         choices=("mean", "first", "max"),
     )
-    normalize: bool = option("embedding: give vectors the length 1", default=False, goes_with=_EMBEDDING)
+    normalize: bool | None = option(
+        "embedding: give vectors the length 1, or leave theirs",
+        default_text="as the model that is fine-tuned, else theirs",
+        goes_with=_EMBEDDING,
+        action=BooleanOptionalAction,
+    )
     id_column: str | None = option(
         "column of the ids in the prediction files (default: the line number)", metavar="COLUMN"
     )
@@ -351,7 +357,7 @@ class CustomOptions(FileOptions):
     long_texts: str | None = option(
         "what is read of a text longer than --max-length: its head, its tail, both, or all of it in windows whose "
         "features are pooled",
-        default_text="head",
+        default_text="as the model that is fine-tuned, if it has this kind, else head",
         goes_with=one_of_kinds(*kinds_with("long_texts")),
         choices=LONG_TEXTS,
     )

@@ -64,7 +64,7 @@ class DataSettings(Checked):
     max_length: int | None = setting(
         None,
         "most tokens of a sequence; longer texts are cut, and counted",
-        default_text=f"{MAX_LENGTH}; in `roberta finetune` the model's length, if that is less",
+        default_text=f"{MAX_LENGTH}; in `roberta finetune` that of the model's own, or its positions if they are fewer",
         smallest=SMALLEST_LENGTH,
     )
     options: TaskOptions | None = None

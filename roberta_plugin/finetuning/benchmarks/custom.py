@@ -176,6 +176,12 @@ def files(raw: Path, options: CustomOptions) -> dict[str, list[Path]]:
     return named_files(raw, options)
 
 
+def kind_name(options: CustomOptions) -> str:
+    """The kind as prepared folders record it."""
+    name = (options.kind or "classification").replace("-", "_")
+    return "classification" if name == "pair" else name
+
+
 def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
     """`Benchmark.settings`; `labels` are among them if they are given.
 
@@ -183,8 +189,7 @@ def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
         ValueError: if the text is its own label, or what `TableKind.settings_of` refuses.
     """
     options = replace(options, kind=options.kind or "classification")  # checks what goes with that kind
-    name = str(options.kind).replace("-", "_")
-    name = "classification" if name == "pair" else name
+    name = kind_name(options)
     plain = {item: getattr(options, item) for item in _RECORDED}
     share = options.valid_share if options.fold else options.valid_share or VALID_SHARE
     recorded: dict[str, Any] = {

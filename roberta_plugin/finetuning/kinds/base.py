@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.finetuning.kinds import KINDS, OWN, kind_class
 from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name
@@ -188,6 +189,14 @@ class Kind(ABC):
     def head_sizes(self) -> dict[str, int]:
         """Arguments of a new head."""
         return {"num_classes": len(self.labels) if self.has_labels else 1}
+
+    @classmethod
+    def taken_over(cls, trained: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings that the fine-tuning of a model goes on with if no option says otherwise; `trained` are the model's.
+
+        They are how it reads texts, and what it makes of them.
+        """
+        return {"max_length": trained["max_length"]} if trained.get("kind") == cls.name else {}
 
     def keeps_rows(self, labels: Sequence[str]) -> bool:
         """Whether a training keeps the rows of a head that it starts from, if only these labels are among its own."""
@@ -445,6 +454,13 @@ class TextKind(Kind):
             "max_windows": (options.max_windows or MAX_WINDOWS) if has_windows else None,
             "window_pooling": (options.window_pooling or POOLINGS[0]) if has_windows else None,
         }
+
+    @classmethod
+    @override
+    def taken_over(cls, trained: Mapping[str, Any]) -> dict[str, Any]:
+        names = ("long_texts", "window_stride", "max_windows", "window_pooling") if trained.get("long_texts") else ()
+        length = super().taken_over(trained)
+        return {**length, **{name: trained.get(name) for name in names}} if length else {}
 
     def read_question(self, row: Row) -> tuple[str, ...]:
         """See `Kind.read_question`: the text, or the two."""

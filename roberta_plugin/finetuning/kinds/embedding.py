@@ -164,8 +164,14 @@ class Embedding(TableKind):
             "negative_column": list(wrong),
             "score_range": list(options.score_range or (0.0, 1.0)) if label else None,
             "pooling": options.pooling or "mean",
-            "normalize": options.normalize,
+            "normalize": bool(options.normalize),
         }
+
+    @classmethod
+    @override
+    def taken_over(cls, trained: Mapping[str, Any]) -> dict[str, Any]:
+        names = ("pooling", "normalize", "max_length")
+        return {name: trained[name] for name in names if name in trained} if "pooling" in trained else {}
 
     def rows(self, path: Any) -> Iterator[Row]:
         """See `TableKind.rows`; a file of another name is text, a line for each."""

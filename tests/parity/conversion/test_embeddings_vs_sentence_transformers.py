@@ -3,11 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants
 
+from roberta_plugin.cli import main
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.conversion.huggingface import read_huggingface
+from roberta_plugin.experiments.finetuning_plan import GRID
+from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning import identity
 from roberta_plugin.hub import RobertaHub
+from tests.first_runs import train
 from tests.hugging_face import later
 from tests.refusals import refused
 from tests.tiny_conversions import write_checkpoint
@@ -53,3 +58,29 @@ def test_a_folder_of_a_trained_model_pools_and_cuts_as_in_training(tmp_path, poo
     config = folder / "config.json"
     config.write_text(config.read_text().replace(f'"pooling": "{pooling}"', '"pooling": "median"'))
     refused(r"config\.json: embedding was not written by an export", read_huggingface, folder)
+
+
+def test_a_fine_tuning_begins_with_the_vectors_of_the_model_that_it_starts_from(tmp_path, monkeypatch):
+    """Of <s> and of length 1, as BGE, GTE and Arctic have them; after an update that changes nothing, and a second."""
+    monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    checkpoint = write_checkpoint(tmp_path / "ours")
+    export_model(ExportSettings(checkpoint=checkpoint, to="huggingface", output_dir=tmp_path / "bare"))
+    modules = later("sentence_transformers.models")
+    bare = modules.Transformer(str(tmp_path / "bare"), max_seq_length=12)
+    pooling = modules.Pooling(bare.get_word_embedding_dimension(), pooling_mode="cls")
+    model = sentence_transformers.SentenceTransformer(modules=[bare, pooling, modules.Normalize()], device="cpu")
+    model.save(str(tmp_path / "theirs"))
+    rows = [f"good {number} so it is,bad {number} or not at all so it is not,{number % 2}" for number in range(20)]
+    (tmp_path / "table.csv").write_text("\n".join(["text,text_pair,label", *rows]) + "\n")
+    texts = ["A good dog.", "No.", "good " * 30]
+    start, expected = tmp_path / "theirs", model.encode(texts)
+    for name in ("first", "second"):
+        words = ["finetune", "custom", "--kind", "embedding", "--train", tmp_path / "table.csv", "--model", start]
+        words += ["--text-pair-column", "text_pair", "--label-column", "label", "--output-dir", tmp_path / name]
+        words += ["--quick", "--only", "lr=1e-9", "--set", "max-update=1", "--grid-only"]
+        assert main([*map(str, words)]) == 0
+        grid = read_grid(tmp_path / name / GRID)
+        train(grid.runs[0].arguments_in(tmp_path / name / "run", grid.metric))
+        start = tmp_path / name / "run" / "checkpoints" / "checkpoint_last.pt"
+        found = RobertaHub.from_pretrained(start).embed(texts).numpy()
+        np.testing.assert_allclose(found, expected, atol=1e-5)
