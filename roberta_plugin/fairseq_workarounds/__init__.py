@@ -83,6 +83,10 @@ Each fault has a number and the file that works around it:
    subclass of a task, and faults of programs keep.
 26. **W&B refuses a resumed run** (`log_output`). With WANDB_RESUME, its config is that of the first start, and
    fairseq's `update_config` does not allow changes: another port or number of GPUs is a ConfigError. We allow them.
+27. **A resumed training has another learning rate** (`schedules`). A checkpoint of an epoch's end is saved before
+   `reduce_lr_on_plateau` judges the epoch, and a resumed training skips the judgement; its count of epochs without
+   improvement and the rate of an epoch of `polynomial_decay --force-anneal` are not saved. The judgement is made when
+   the checkpoint is loaded, and both are saved. The best value of another metric is forgotten (`resuming`).
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. fairseq's epoch iterator keeps
 its batches and a position counted in them, so our tasks have one of their own (`epoch_iterator`). In a job of `roberta
@@ -98,6 +102,8 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging.progress_bar import TensorboardProgressBarWrapper, WandBProgressBarWrapper
 from fairseq.optim import AMPOptimizer
+from fairseq.optim.lr_scheduler.polynomial_decay_schedule import PolynomialDecayLRSchedule
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
 
 from roberta_plugin.fairseq_workarounds import (
@@ -107,6 +113,7 @@ from roberta_plugin.fairseq_workarounds import (
     heartbeats,
     hooks,
     resuming,
+    schedules,
     stopping,
 )
 
@@ -142,7 +149,17 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
         stopping.load_checkpoint,  # takes over the signals, in a spawned rank too
         checkpoints.load_checkpoint,  # removes unfinished files, under the lock
     ],
-    (Trainer, "load_checkpoint"): [resuming.load_trainer],
+    (Trainer, "load_checkpoint"): [
+        resuming.load_trainer,  # checks it, and may forget the loss and the best value of another metric
+        schedules.load_trainer,  # judges that loss
+    ],
+    # Learning rates.
+    (ReduceLROnPlateauLRSchedule, "state_dict"): [schedules.plateau_state],
+    (ReduceLROnPlateauLRSchedule, "load_state_dict"): [schedules.load_plateau_state],
+    (ReduceLROnPlateauLRSchedule, "step"): [schedules.step_plateau],
+    (PolynomialDecayLRSchedule, "state_dict"): [schedules.annealing_state],
+    (PolynomialDecayLRSchedule, "load_state_dict"): [schedules.load_annealing_state],
+    (PolynomialDecayLRSchedule, "step_begin_epoch"): [schedules.begin_annealed_epoch],
     (checkpoint_utils, "load_checkpoint_to_cpu"): [command_line.load_checkpoint_to_cpu, checkpoints.load_checked],
     (distributed_utils, "_broadcast_object_slow"): [checkpoints.broadcast_object],
     # A checkpoint is saved.

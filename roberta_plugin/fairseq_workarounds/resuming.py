@@ -86,6 +86,7 @@ def load_trainer(
         rename_classes(trainer, state)
         if not reset_optimizer:
             check_classes(trainer, state, Path(filename))
+            forget_other_metric(trainer, state, Path(filename))
         is_resumed = not reset_optimizer and bool(state.get("last_optimizer_state"))
         name_rows(trainer, state, Path(filename), is_resumed=is_resumed)
         return state
@@ -168,6 +169,35 @@ def _metric(checkpoint: Any) -> dict[str, Any]:
         "metric": checkpoint.best_checkpoint_metric,
         "is_maximized": bool(checkpoint.maximize_best_checkpoint_metric),
     }
+
+
+def forget_other_metric(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    """Drop the best value of another --best-checkpoint-metric, which values of this one would be compared with.
+
+    Raises:
+        ValueError: if the learning rate follows that metric.
+    """
+    config = state.get("cfg")
+    saved = config.get("checkpoint") if isinstance(config, Mapping) else None
+    ours = _metric(trainer.cfg.checkpoint)
+    names = ("best_checkpoint_metric", "maximize_best_checkpoint_metric")
+    if not isinstance(saved, Mapping) or [saved.get(name) for name in names] == list(ours.values()):
+        return
+    theirs = f"{saved.get(names[0])}, {'largest' if saved.get(names[1]) else 'smallest'} first"
+    if getattr(trainer.cfg.lr_scheduler, "_name", None) == "reduce_lr_on_plateau" and (
+        not trainer.cfg.checkpoint.reset_lr_scheduler
+    ):
+        raise ValueError(
+            f"{path} is of a training whose learning rate follows another metric ({theirs}): give the same "
+            "--best-checkpoint-metric and --maximize-best-checkpoint-metric, or --reset-lr-scheduler."
+        )
+    extra_state: dict[str, Any] = state.get("extra_state") or {}
+    extra_state["val_loss"] = None
+    if extra_state.pop("best", None) is not None:
+        logger.warning(
+            f"{path} is of a training with another --best-checkpoint-metric ({theirs}): checkpoint_best.pt is from "
+            f"here on the best by {ours['metric']}."
+        )
 
 
 def rename_classes(trainer: Any, state: Mapping[str, Any]) -> None:
