@@ -41,9 +41,9 @@ class Training:
     def get_num_updates(self):
         return self.updates
 
-    def train(self, *, epoch, first=0, stop=None):
+    def train(self, *, begin, first=0, stop=None):
         """Train from update `first` of an epoch on; the checkpoint at the update `stop`, or at the end of the epochs."""
-        for epoch in range(epoch, len(LOSSES) + 1):
+        for epoch in range(begin, len(LOSSES) + 1):
             self.lr_scheduler.step_begin_epoch(epoch)
             self.lr_step_update()
             for number in range(first, UPDATES):
@@ -79,7 +79,7 @@ class Training:
 
         position = schedules.load_trainer(fairseqs, self, "checkpoint_last.pt")["train_iterator"]
         self.lr_step(position["epoch"])
-        return {"epoch": position["epoch"], "first": position["iterations_in_epoch"]}
+        return {"begin": position["epoch"], "first": position["iterations_in_epoch"]}
 
 
 def plateau(**options):
@@ -105,11 +105,11 @@ SCHEDULES = {
 @pytest.mark.parametrize("make", SCHEDULES.values(), ids=SCHEDULES)
 def test_a_resumed_training_has_the_rates_of_the_whole_one_wherever_it_was_killed(make):
     whole = Training(make)
-    whole.train(epoch=1)
+    whole.train(begin=1)
     assert len(set(whole.rates)) > 2
     for stop in range(1, len(LOSSES) * UPDATES):
         killed, resumed = Training(make), Training(make)
-        checkpoint = killed.train(epoch=1, stop=stop)
+        checkpoint = killed.train(begin=1, stop=stop)
         resumed.train(**resumed.load(checkpoint))
         assert killed.rates + resumed.rates == whole.rates, f"killed after update {stop}"
         assert resumed.lr_scheduler.state_dict() == whole.lr_scheduler.state_dict()
@@ -135,7 +135,9 @@ def test_the_best_value_of_another_metric_is_forgotten_and_a_rate_that_follows_i
     forget_other_metric(trainer_of("loss"), state, "a.pt")
     assert state["extra_state"] == {"best": 2.0, "val_loss": 2.5}
     follows = trainer_of("ppl", "reduce_lr_on_plateau")
-    refused("follows another metric .loss, smallest first.*--reset-lr-scheduler", forget_other_metric, follows, state, "a")
+    refused(
+        "follows another metric .loss, smallest first.*--reset-lr-scheduler", forget_other_metric, follows, state, "a"
+    )
     forget_other_metric(trainer_of("ppl", "reduce_lr_on_plateau", is_reset=True), state, "a.pt")
     assert state["extra_state"] == {"val_loss": None}
     assert "the best by ppl" in caplog.text
