@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from roberta_plugin.cli.command import command
 from roberta_plugin.data.binarize.pipeline import ONE_DOCUMENT
 from roberta_plugin.data.corpus_statistics import count_split, find_faults
 from roberta_plugin.data.count_baselines import baselines_of
+from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.neighbor_baseline import see_neighbors
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
@@ -28,7 +33,7 @@ class InspectSettings(Checked):
 
 @command(InspectSettings)
 def inspect(settings: InspectSettings) -> int:
-    """Counts documents and tokens, shows the unigram and bigram baselines of train on the other splits, and checks
+    """Counts documents and tokens, shows what counts of train predict of the other splits, and checks
     sizes, offsets, ids and hashes. Exit code 1 if the files are damaged. Reads folders of `roberta binarize` and
     fairseq-preprocess; for folders of `roberta prepare`, it shows examples and labels.
     """
@@ -58,9 +63,15 @@ def inspect(settings: InspectSettings) -> int:
             print(f"  note: {ONE_DOCUMENT}")
         if "train" in sound_splits:
             baselines = baselines_of([folder / "train"], {split: [folder / split]})[split]
-            print(f"  {baselines.described() if baselines else 'nothing to predict'}")
+            print(f"  {baselines.describe(_paper_neighbors(folder / split)) if baselines else 'nothing to predict'}")
         sound_splits.append(split)
     return int(not is_sound)
+
+
+def _paper_neighbors(prefix: Path) -> NDArray[np.float64]:
+    """What a model sees of neighbors where 15 % of the tokens are masked in blocks of 512, as in the paper."""
+    masker = Masker.for_vocabulary(Vocabulary.load(prefix.parent / "dict.txt"), MaskingRecipe())
+    return see_neighbors(masker, MmapTokens(prefix), block_length=512)
 
 
 def inspect_prepared(settings: InspectSettings) -> int:

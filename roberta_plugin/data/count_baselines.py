@@ -1,7 +1,8 @@
-"""What counting the training text predicts of held-out text: the losses of the unigram and of the bigram baseline.
+"""What counting the training text predicts of held-out text: the losses of three baselines.
 
-A loss above the first means that a masked LM knows token frequencies at most; above the second, that a table of bigrams
-(a token by the previous one) would be better. Computed once per held-out split and kept beside it in
+A loss above the unigram baseline means that a masked LM knows token frequencies at most. The previous-token baseline
+reads the token before alone (bigrams). A masked LM reads both neighbors, and so does the both-neighbors baseline, with
+the neighbors as the model sees them (`neighbor_baseline`). Computed once per held-out split and kept beside it in
 baselines-SPLIT.json; shown by training, `roberta inspect` and the reports.
 
 Scored are the tokens that masking can choose, those that `Vocabulary.never_masked` does not name: masks choose all of
@@ -11,12 +12,12 @@ training text, v the id before w in the file (</s> at the beginning of a line), 
     unigram    p(w)     = (c(w) + 1) / (sum of c + S)
     bigram     p(w | v) = (c(v, w) + a p(w)) / (c(v) + a)
 
-a is the power of sqrt(2) that is best on a twentieth of the training text, held out for this. Several corpora count as
-one text, whatever their weights in a mixture. Of more than 2^28 training tokens, evenly spread windows are counted, and
-of more than 2^21 held-out tokens in all splits such windows are scored. Of the pairs, only those are counted that occur
-in the tokens to be predicted: memory stays below 300 MB.
+a is the power of sqrt(2) that is best on a twentieth of the training text, held out for this; so is b, for the token
+after w. Several corpora count as one text, whatever their weights in a mixture. Of more than 2^26 training tokens,
+evenly spread windows are counted, and of more than 2^21 held-out tokens in all splits such windows are scored. The
+counts of pairs are a sparse matrix: 8 bytes for each different pair.
 
-Shapes: V ids, K different pairs v * V + w in ascending order.
+Shapes: V ids, K different pairs.
 """
 
 from __future__ import annotations
@@ -32,17 +33,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from roberta_plugin.data.mmap_tokens import MmapTokens, bad_id_error
+from roberta_plugin.data.neighbor_baseline import NeighborCounts, NeighborScores, score_neighbors
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, sha256_of_json
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 _WINDOW = 2**21  # tokens
-_MOST_COUNTED, _MOST_SCORED, _MOST_HELD_OUT = 2**28, 2**21, 2**20
+_MOST_COUNTED, _MOST_SCORED, _MOST_HELD_OUT = 2**26, 2**21, 2**20
 _HELD_OUT_SHARE = 20  # a twentieth
 _PSEUDO_COUNTS = 2.0 ** (np.arange(48, -9, -1) / 2)
 _NOT_KEPT = object()
@@ -63,21 +66,27 @@ class CountBaselines:
     """Tokens of the training text that were counted."""
     num_train: int
     """Tokens of the training text."""
+    neighbors: NeighborScores
+    """Counts of both neighbors, by what is known of them."""
 
-    def losses(self) -> dict[str, float]:
-        """Loss by the name that logs and results give it."""
-        return dict(zip(LOSSES, (self.unigram, self.bigram), strict=True))
+    def losses(self, seen: NDArray[np.float64]) -> dict[str, float]:
+        """Loss by the name that logs and results give it, for neighbors that look as in `see_neighbors`' `seen`."""
+        return dict(zip(LOSSES, (self.unigram, self.bigram, self.neighbors.expect(seen).loss), strict=True))
 
-    def described(self) -> str:
-        """As in `unigram baseline 10.187 bits per token (ppl 1,166), bigram baseline 7.378 (ppl 166.3)`."""
-        return (
-            f"unigram baseline {self.unigram:.3f} bits per token (ppl {_shown(self.unigram)}), "
-            f"bigram baseline {self.bigram:.3f} (ppl {_shown(self.bigram)})"
+    def describe(self, seen: NDArray[np.float64]) -> str:
+        """As in `unigram baseline 10.187 bits per token (ppl 1,166), bigram baseline ... 7.378 (ppl 166.3), ...`."""
+        first, *others = (
+            f"{LOSSES[name]} {loss:.3f}{{}} (ppl {_shown(loss)})" for name, loss in self.losses(seen).items()
         )
+        return ", ".join([first.format(" bits per token"), *(other.format("") for other in others)])
 
 
-LOSSES = {"unigram_loss": "unigram baseline", "bigram_loss": "bigram baseline"}
-"""Names in logs and results -> names in plots and tables."""
+LOSSES = {
+    "unigram_loss": "unigram baseline",
+    "bigram_loss": "previous-token baseline",
+    "neighbors_loss": "both-neighbors baseline",
+}
+"""Names in logs and results -> names in plots and tables, from the easiest to the hardest."""
 _LEARNS_MORE = {  # options of a small fast_roberta
     "encoder_normalize_before": True,
     "init_std": "width",
@@ -109,19 +118,23 @@ def comparison(loss: float, losses: Mapping[str, float], *, what: str) -> str:
         losses: those of `CountBaselines.losses`.
         what: the subject, as in "the model".
     """
-    unigram, bigram = (losses[name] for name in LOSSES)
     begin = f"{what} has a loss of {loss:.3f} bits per token (ppl {_shown(loss)})"
+    unigram = losses["unigram_loss"]
     if not loss < unigram:  # nan, too
         return (
             f"{begin}, not below the unigram baseline ({unigram:.3f}, ppl {_shown(unigram)}): so far it has learned "
             "token frequencies at most"
         )
-    if loss >= bigram:
-        return (
-            f"{begin}: better than the unigram baseline ({unigram:.3f}), and worse than the bigram baseline "
-            f"({bigram:.3f}, ppl {_shown(bigram)})"
-        )
-    return f"{begin}: better than the bigram baseline ({bigram:.3f}, ppl {_shown(bigram)})"
+    known = [name for name in LOSSES if name in losses]  # older logs lack the last one
+    beaten = [name for name in known if loss < losses[name]]
+    text = f"{begin}: better than {_name(beaten[-1], losses)}"
+    missed = [name for name in known if name not in beaten]
+    return f"{text}, and worse than {_name(missed[0], losses)}" if missed else text
+
+
+def _name(name: str, losses: Mapping[str, float]) -> str:
+    """As in `the unigram baseline (10.187, ppl 1,166)`."""
+    return f"the {LOSSES[name]} ({losses[name]:.3f}, ppl {_shown(losses[name])})"
 
 
 def _shown(bits: float) -> str:
@@ -184,8 +197,8 @@ def _kept(path: Path, made_of: Mapping[str, Any]) -> Any:
     try:
         content = read_json(path, keys=("made_of", "baselines"), remedy="it is made again") or {}
         if content.get("made_of") == made_of:
-            return None if content["baselines"] is None else CountBaselines(**_checked(content["baselines"]))
-    except (ValueError, TypeError, OSError) as error:
+            return None if content["baselines"] is None else _read(content["baselines"])
+    except (ValueError, TypeError, AttributeError, OSError) as error:
         logger.info(f"the kept baselines cannot be read: {error}")
     return _NOT_KEPT
 
@@ -201,12 +214,11 @@ def _keep(path: Path, made_of: Mapping[str, Any], baselines: CountBaselines | No
         )
 
 
-def _checked(baselines: Any) -> dict[str, Any]:
-    if not isinstance(baselines, dict) or not all(
-        isinstance(value, int | float) and math.isfinite(value) for value in baselines.values()
-    ):
-        raise ValueError(f"{baselines!r:.60} are not numbers by name")
-    return baselines
+def _read(content: Any) -> CountBaselines:
+    numbers = {name: value for name, value in content.items() if name != "neighbors"}
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in numbers.values()):
+        raise ValueError(f"{numbers!r:.60} are not numbers by name")
+    return CountBaselines(**numbers, neighbors=NeighborScores.from_json(content.get("neighbors", {})))
 
 
 def _identity(tokens: MmapTokens) -> dict[str, Any]:
@@ -226,30 +238,6 @@ class _Window(NamedTuple):
     stop: int
 
 
-class _Pairs(NamedTuple):
-    """Pairs v * V + w (K,) in ascending order, without repetition, and how often each occurs (K,)."""
-
-    keys: NDArray[np.int64]
-    numbers: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class _Counts:
-    """Counts of a text; (V,) but for the pairs."""
-
-    tokens: NDArray[np.int64]
-    """How often each id occurs that masking can choose."""
-    contexts: NDArray[np.int64]
-    """How often each id stands before such a token."""
-    pairs: _Pairs
-
-    def without(self, other: _Counts) -> _Counts:
-        """These counts less those of a part of the text, for the pairs that occur in the part."""
-        numbers = self.pairs.numbers[np.searchsorted(self.pairs.keys, other.pairs.keys)]
-        pairs = _Pairs(other.pairs.keys, numbers - other.pairs.numbers)
-        return _Counts(self.tokens - other.tokens, self.contexts - other.contexts, pairs)
-
-
 def count_baselines(
     train: Sequence[MmapTokens], splits: Mapping[str, Sequence[MmapTokens]], vocabulary: Vocabulary
 ) -> dict[str, CountBaselines | None]:
@@ -259,27 +247,26 @@ def count_baselines(
     fitted_on = [
         _Window(tokens, stop - min((stop - start) // _HELD_OUT_SHARE, most), stop) for tokens, start, stop in windows
     ]
-    fit = _count(fitted_on, vocabulary)
-    most = _MOST_SCORED // len(splits)
-    scored = {split: _count(_spread(files, most), vocabulary).pairs for split, files in splits.items()}
-    keys = np.unique(np.concatenate([fit.pairs.keys, *(pairs.keys for pairs in scored.values())]))
-    full = _count(windows, vocabulary, only=keys)
-    rest = full.without(fit)
-    losses = [_loss(fit.pairs, rest, pseudo_counts, vocabulary) for pseudo_counts in _PSEUDO_COUNTS]
-    best = float(_PSEUDO_COUNTS[int(np.argmin(losses))])  # without such text the largest: the unigrams
-    return {
-        split: CountBaselines(
-            unigram=_loss(pairs, full, math.inf, vocabulary),
-            bigram=_loss(pairs, full, best, vocabulary),
-            pseudo_counts=best,
-            num_scored=int(pairs.numbers.sum()),
-            num_counted=sum(stop - start for _, start, stop in windows),
-            num_train=sum(tokens.num_tokens for tokens in train),
-        )
-        if len(pairs.keys)
-        else None
-        for split, pairs in scored.items()
-    }
+    full, fit = _count(windows, vocabulary), _count(fitted_on, vocabulary)
+    left, right = (_fit(fit, full - fit, vocabulary, by_right=by_right) for by_right in (False, True))
+    counts = NeighborCounts(full, _probs(full, vocabulary), pseudo_counts=(left, right))
+    result: dict[str, CountBaselines | None] = {}
+    for split, files in splits.items():
+        places = _places(_spread(files, _MOST_SCORED // len(splits)), vocabulary)
+        result[split] = None
+        if len(places[1]):
+            unigram, bigram = _losses(places[:2], full, (math.inf, left), vocabulary)
+            neighbors = score_neighbors(counts, *places, no_id=vocabulary.pad_id)
+            result[split] = CountBaselines(
+                unigram=unigram,
+                bigram=bigram,
+                pseudo_counts=left,
+                num_scored=len(places[1]),
+                num_counted=sum(stop - start for _, start, stop in windows),
+                num_train=sum(tokens.num_tokens for tokens in train),
+                neighbors=neighbors,
+            )
+    return result
 
 
 def _spread(files: Iterable[MmapTokens], most: int) -> list[_Window]:
@@ -296,55 +283,87 @@ def _spread(files: Iterable[MmapTokens], most: int) -> list[_Window]:
     return windows
 
 
-def _count(windows: Iterable[_Window], vocabulary: Vocabulary, *, only: NDArray[np.int64] | None = None) -> _Counts:
-    """Count tokens, contexts and pairs, or only those pairs that are `only` (K,), in ascending order."""
-    size, is_scored = len(vocabulary), ~vocabulary.never_masked()
-    tokens, contexts = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    parts = [_Pairs(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))]
-    numbers = np.zeros(0 if only is None else len(only), dtype=np.int64)
+def _count(windows: Iterable[_Window], vocabulary: Vocabulary) -> Any:
+    """How often the second id follows the first (V, V), sparse by rows, for all tokens of the windows."""
+    size = len(vocabulary)
+    sums: list[tuple[int, Any]] = [(0, sparse.csr_matrix((size, size), dtype=np.int32))]
     for window in windows:
-        left, right = _neighbours(window, vocabulary)
-        is_kept = is_scored[right]
-        left, right = left[is_kept], right[is_kept]
-        tokens += np.bincount(right, minlength=size)
-        contexts += np.bincount(left, minlength=size)
-        left *= size
-        left += right
-        left.sort()
-        first = np.flatnonzero(np.diff(left, prepend=-1))
-        pairs = _Pairs(left[first], np.diff(first, append=len(left)))
-        if only is None:
-            parts.append(pairs)
-        elif len(only):
-            at = np.minimum(np.searchsorted(only, pairs.keys), len(only) - 1)
-            is_known = only[at] == pairs.keys
-            numbers[at[is_known]] += pairs.numbers[is_known]
-    return _Counts(tokens, contexts, _merged(parts) if only is None else _Pairs(only, numbers))
+        ids = _ids(window, vocabulary)[:-1]
+        keys = ids[:-1] * size + ids[1:]
+        keys.sort()
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        rows, columns = np.divmod(keys[first], size)
+        numbers = np.diff(first, append=len(keys)).astype(np.int32)
+        begins = np.searchsorted(rows, np.arange(size + 1))
+        level, pairs = 1, sparse.csr_matrix((numbers, columns, begins), shape=(size, size))
+        while sums[-1][0] == level:  # matrices of as many windows: each is added a few times instead of to all others
+            pairs, level = pairs + sums.pop()[1], level + 1
+        sums.append((level, pairs))
+    return sum((pairs for _, pairs in sums[1:]), start=sums[0][1])
 
 
-def _neighbours(window: _Window, vocabulary: Vocabulary) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The ids of a window (n,), and the id before each: </s> before the first of a file."""
+def _places(windows: Iterable[_Window], vocabulary: Vocabulary) -> tuple[NDArray[np.int64], ...]:
+    """The tokens of some windows that masking can choose (n,), between the ids before and after them."""
+    is_scored = ~vocabulary.never_masked()
+    parts: list[tuple[NDArray[np.int64], ...]] = [(np.empty(0, dtype=np.int64),) * 3]
+    for window in windows:
+        ids = _ids(window, vocabulary)
+        is_kept = is_scored[ids[1:-1]]
+        parts.append((ids[:-2][is_kept], ids[1:-1][is_kept], ids[2:][is_kept]))
+    return tuple(np.concatenate(side) for side in zip(*parts, strict=True))
+
+
+def _ids(window: _Window, vocabulary: Vocabulary) -> NDArray[np.int64]:
+    """The ids of a window, the id before, and the id after: </s> at the ends of a file."""
     tokens, start, stop = window
-    ids = tokens.tokens_on_disk[max(0, start - 1) : stop].astype(np.int64)
+    ids = tokens.tokens_on_disk[max(0, start - 1) : stop + 1].astype(np.int64)
     is_bad = (ids < 0) | (ids >= len(vocabulary))
     if is_bad.any():
         raise bad_id_error(tokens, max(0, start - 1) + int(np.argmax(is_bad)), len(vocabulary))
-    if start == 0:
-        ids = np.concatenate([[vocabulary.eos_id], ids])
-    return ids[:-1].copy(), ids[1:]
+    end = [vocabulary.eos_id]
+    return np.concatenate([end if start == 0 else [], ids, end if stop == tokens.num_tokens else []]).astype(np.int64)
 
 
-def _merged(parts: Sequence[_Pairs]) -> _Pairs:
-    keys, where = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
-    numbers = np.bincount(where, np.concatenate([part.numbers for part in parts]), len(keys)).astype(np.int64)
-    return _Pairs(keys, numbers)
+def _probs(pairs: Any, vocabulary: Vocabulary) -> NDArray[np.float64]:
+    """The unigram probabilities (V,) by counts of pairs: each token stands once behind another."""
+    return unigram_probs(np.asarray(pairs.sum(axis=0)).ravel(), vocabulary)
 
 
-def _loss(pairs: _Pairs, counts: _Counts, pseudo_counts: float, vocabulary: Vocabulary) -> float:
-    """Mean loss of the pairs in bits by counts that hold them all; with infinitely many pseudo-counts, of unigrams."""
-    before, token = np.divmod(pairs.keys, len(vocabulary))
-    probs = unigram_probs(counts.tokens, vocabulary)[token]
-    if math.isfinite(pseudo_counts):
-        at = np.searchsorted(counts.pairs.keys, pairs.keys)
-        probs = (counts.pairs.numbers[at] + pseudo_counts * probs) / (counts.contexts[before] + pseudo_counts)
-    return float(-(pairs.numbers * np.log2(probs)).sum() / max(1, pairs.numbers.sum()))
+def _fit(fit: Any, rest: Any, vocabulary: Vocabulary, *, by_right: bool) -> float:
+    """The pseudo-counts with which `rest` predicts `fit` best, by the token before or after.
+
+    Without such text the largest: unigrams.
+    """
+    pairs = fit.tocoo()
+    is_scored = ~vocabulary.never_masked()[pairs.row if by_right else pairs.col]
+    ids = (pairs.row[is_scored], pairs.col[is_scored])
+    weights = pairs.data[is_scored]
+    losses = _losses(ids, rest, _PSEUDO_COUNTS, vocabulary, weights=weights, by_right=by_right)
+    return float(_PSEUDO_COUNTS[int(np.argmin(losses))])
+
+
+def _losses(
+    pairs: Sequence[NDArray[np.int64]],
+    counts: Any,
+    pseudo_counts: Iterable[float],
+    vocabulary: Vocabulary,
+    *,
+    weights: NDArray[np.int64] | None = None,
+    by_right: bool = False,
+) -> list[float]:
+    """Mean loss in bits of the second ids (n,) of pairs by the first ones, or the other way round.
+
+    One loss for each number of pseudo-counts; with infinitely many, of unigrams. `weights` (n,) repeat the pairs.
+    """
+    first, second = pairs
+    word, neighbor = (first, second) if by_right else (second, first)
+    is_scored = (~vocabulary.never_masked()).astype(np.int64)
+    totals = np.asarray(counts.T @ is_scored if by_right else counts @ is_scored).ravel()[neighbor]
+    numbers = np.asarray(counts[first, second]).ravel() if len(first) else np.empty(0)
+    prior = _probs(counts, vocabulary)[word]
+    weights = np.ones(len(first), dtype=np.int64) if weights is None else weights
+    losses = []
+    for value in pseudo_counts:
+        probs = (numbers + value * prior) / (totals + value) if math.isfinite(value) else prior
+        losses.append(float(-(weights * np.log2(probs)).sum() / max(1, weights.sum())))
+    return losses

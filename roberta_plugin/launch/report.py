@@ -91,7 +91,7 @@ def comparisons(curves: Mapping[tuple[str, str], Curve]) -> list[str]:
     return [
         comparison(
             curves[kind, "loss"].values[-1],
-            {name: curves[kind, name].values[-1] for name in LOSSES},
+            {name: curves[kind, name].values[-1] for name in LOSSES if (kind, name) in curves},
             what=f"On {kind}, the model",
         )
         for kind, name in curves

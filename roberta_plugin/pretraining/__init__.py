@@ -3,7 +3,7 @@
 recipe        a file of launch/recipes/   -> what to train, for what text and machine, with what result
 choice        machine, text, hours        -> a recipe, scaled to them, and fairseq-train's command
 ranks         a command on many ranks  -> a job of SLURM, or torchrun's ranks
-evaluation    a model and held-out text   -> scores beside unigrams and bigrams, filled masks; report.md, loss.png
+evaluation    a model and held-out text   -> scores beside baselines, filled masks; report.md, loss.png
 docstrings    this Python's docstrings    -> the text of `roberta demo`
 run           text -> tokenizer -> data-bin -> trained model -> results; each step resumes or has nothing to do
 """

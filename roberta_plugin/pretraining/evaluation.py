@@ -1,9 +1,9 @@
-"""The trained model on held-out text: scores beside unigram and bigram baselines, filled masks, report.md, loss.png.
+"""The trained model on held-out text: scores beside the baselines, filled masks, report.md, loss.png.
 
 A split is cut into blocks as long as those of the training, and 15 % of the tokens are masked as in the paper, in
-several passes with different masks. The unigram baseline only knows how often each token occurs in the training split,
-the bigram baseline also the token before (`data/count_baselines.py`). Sentences and words for filled masks are chosen
-by hash, independent of the result.
+several passes with different masks. Beside the model stand what counts of the training split predict: of tokens, of
+the previous token, of both neighbors (`data/count_baselines.py`). Sentences and words for filled masks are chosen by
+hash, independent of the result.
 
 Shapes: B blocks of a batch, T tokens of a block, M masked tokens, V vocabulary.
 """
@@ -28,6 +28,7 @@ from roberta_plugin.data.count_baselines import baselines_of, count_tokens, unig
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.neighbor_baseline import see_neighbors
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import MASK, Filling, RobertaHub
 from roberta_plugin.hub.scoring import MaskedScore, score_masked
@@ -51,15 +52,18 @@ _WORD = re.compile(rf"(?<= )[^\W\d_]{{{MIN_LETTERS},}}(?=[ ,.!?])")
 _RESULTS = """\
 {summary}
 
-| on held-out text | model | unigram baseline | bigram baseline |
-| --- | ---: | ---: | ---: |
-| masked-token accuracy | {model[accuracy]:.1f} % | {unigram[accuracy]:.1f} % | |
-| perplexity | {model[perplexity]:.1f} | {unigram[perplexity]:.1f} | {bigram} |
+| on held-out text | model | unigram baseline | previous-token baseline | both-neighbors baseline |
+| --- | ---: | ---: | ---: | ---: |
+| masked-token accuracy | {model[accuracy]:.1f} % | {unigram[accuracy]:.1f} % | {bigram[accuracy]} | \
+{neighbors[accuracy]} |
+| perplexity | {model[perplexity]:.1f} | {unigram[perplexity]:.1f} | {bigram[perplexity]} | {neighbors[perplexity]} |
 
 The model and the unigram baseline predict the same {num_predictions:,} masked tokens of the split `{split}`. 15 % of \
 the tokens are masked as in the paper, several times with different masks, and the last checkpoint, of {updates:,} \
 updates, predicts them (`roberta_plugin/pretraining/evaluation.py`). The unigram baseline knows how often each token \
-occurs in the training text, the bigram baseline also the previous token.\
+occurs in the training text. The last two count pairs of tokens: one reads the previous token alone, the other one \
+both neighbors, as the masks leave them to the model \
+(`roberta_plugin/data/neighbor_baseline.py`).{verdict}\
 """
 _REPORT = """\
 # {name}: results
@@ -97,8 +101,8 @@ def evaluate(
     """Evaluate the model and the unigram baseline on the same masked positions of a split, in blocks of `length`.
 
     Returns:
-        `accuracy` (percent) and `perplexity` of `model` and `unigram`, `perplexity` of `bigram`, if it is known, and
-        `num_predictions`.
+        `accuracy` (percent) and `perplexity` of `model` and `unigram`, of `bigram` and `neighbors` (counts of both
+        neighbors) if they are known, and `num_predictions`.
 
     Raises:
         ValueError: if the split is too short to mask a token.
@@ -116,7 +120,10 @@ def evaluate(
     }
     baselines = baselines_of([data_bin / "train"], {split: [data_bin / split]})[split]
     if baselines is not None:
-        scores["bigram"] = {"perplexity": 2 ** baselines.losses()["bigram_loss"]}
+        masker = Masker.for_vocabulary(vocabulary, MaskingRecipe())
+        both = baselines.neighbors.expect(see_neighbors(masker, MmapTokens(prefix), block_length=length))
+        scores["bigram"] = {"accuracy": baselines.neighbors.left.accuracy, "perplexity": 2**baselines.bigram}
+        scores["neighbors"] = {"accuracy": both.accuracy, "perplexity": 2**both.loss}
     return {**scores, "num_predictions": len(of_model.targets)}
 
 
@@ -219,10 +226,9 @@ def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[
     draw(folder / "loss.png", curves, loss="loss in bits per masked token")
     answers = "\n".join(f"- {answer_line(answer)}" for answer in evaluation["answers"])
     heading = "\n## Held-out sentences\n\nSentences and masked words were chosen by hash, not by result.\n\n"
-    bigram = evaluation.get("bigram")
     facts = {**evaluation, "updates": max((int(curve.updates[-1]) for curve in curves.values()), default=0)}
-    shown = {**facts, "bigram": f"{bigram['perplexity']:.1f}" if bigram else ""}
-    facts["results"] = _RESULTS.format(**shown, summary=summary(evaluation))
+    shown = {**facts, "bigram": _cells(facts.get("bigram")), "neighbors": _cells(facts.get("neighbors"))}
+    facts["results"] = _RESULTS.format(**shown, summary=summary(evaluation), verdict=_verdict(evaluation))
     text = _REPORT.format(
         name=folder.name,
         results=facts["results"],
@@ -232,15 +238,36 @@ def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[
     reports.write_report(folder / "report", text, facts)
 
 
-def summary(evaluation: dict[str, Any]) -> str:
-    """The outcome in two sentences."""
-    model, unigram, bigram = evaluation["model"], evaluation["unigram"], evaluation.get("bigram")
-    beside = f"unigram baseline {unigram['perplexity']:.1f}"
-    beside += f", bigram baseline {bigram['perplexity']:.1f}" if bigram else ""
+def _cells(scores: dict[str, float] | None) -> dict[str, str]:
+    """The cells of a baseline in the table, empty if it is not known."""
+    if scores is None:
+        return {"accuracy": "", "perplexity": ""}
+    return {"accuracy": f"{scores['accuracy']:.1f} %", "perplexity": f"{scores['perplexity']:.1f}"}
+
+
+def _verdict(evaluation: dict[str, Any]) -> str:
+    """A paragraph for a model that is no better than counts."""
+    model, neighbors = evaluation["model"], evaluation.get("neighbors")
+    if neighbors is None or model["perplexity"] < neighbors["perplexity"]:
+        return ""
     return (
-        f"On held-out text the model predicts {model['accuracy']:.1f} % of the masked tokens correctly; always "
-        f"guessing the most frequent token: {unigram['accuracy']:.1f} %. Its perplexity is "
-        f"{model['perplexity']:.1f} ({beside})."
+        "\n\nThe model predicts worse than counts of both neighbors, which take seconds to make: "
+        "train it longer (`roberta pretrain --hours`), or on more text."
+    )
+
+
+def summary(evaluation: dict[str, Any]) -> str:
+    """The outcome in two or three sentences."""
+    model, unigram, neighbors = evaluation["model"], evaluation["unigram"], evaluation.get("neighbors")
+    beside = f"always guessing the most frequent token: {unigram['accuracy']:.1f} %"
+    perplexities = f"baselines: unigram {unigram['perplexity']:.1f}"
+    if neighbors is not None:
+        beside += f", counts of both neighbors: {neighbors['accuracy']:.1f} %"
+        previous = evaluation["bigram"]["perplexity"]
+        perplexities += f", previous token {previous:.1f}, both neighbors {neighbors['perplexity']:.1f}"
+    return (
+        f"On held-out text the model predicts {model['accuracy']:.1f} % of the masked tokens correctly; {beside}. "
+        f"Its perplexity is {model['perplexity']:.1f} ({perplexities})."
     )
 
 

@@ -26,6 +26,7 @@ from roberta_plugin.data.manifest import check_folder, read_manifest
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_turns
 from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.neighbor_baseline import see_neighbors
 from roberta_plugin.data.pair_chunks import PairFormat, Targets, open_chunks
 from roberta_plugin.data.pair_dataset import PairDataset
 from roberta_plugin.data.pairs import NUM_SPECIALS, PairSource
@@ -81,6 +82,7 @@ class RobertaMaskedLMTask(BlockTask):
         self.num_segments = 2 if self.pair_format and not cfg.no_segment_embeddings else 0
         self.baselines: dict[str, CountBaselines | None] = {}
         """The baselines of each validation split; filled on rank 0 when the training begins."""
+        self._baseline_losses: dict[str, dict[str, float]] = {}  # with neighbors as the training's masks leave them
         self._prefixes: dict[str, list[str]] = {}  # of the files of each split that was loaded
         self._train_split = ""
         self._read_split = ""  # the split that was asked for last
@@ -259,7 +261,12 @@ class RobertaMaskedLMTask(BlockTask):
         for split, counted in baselines_of(train, {split: self._prefixes[split] for split in new}).items():
             self.baselines[split] = counted
             if counted is not None:
-                logger.info(f"baselines on {split}: {counted.described()}; counted in {counted.num_counted:,} tokens")
+                text = MmapTokens(self._prefixes[split][0])
+                seen = see_neighbors(self.build_masker(), text, block_length=self.cfg.tokens_per_sample)
+                self._baseline_losses[split] = counted.losses(seen)
+                logger.info(
+                    f"baselines on {split}: {counted.describe(seen)}; counted in {counted.num_counted:,} tokens"
+                )
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **options: Any) -> Any:
         """See `BlockTask`; notes the split, which fairseq tells no task when it validates."""
@@ -289,18 +296,17 @@ class RobertaMaskedLMTask(BlockTask):
 
     def post_validate(self, model: Any, stats: dict[str, Any], agg: Any) -> None:
         """Add the baselines to the numbers of a validation, before fairseq logs them."""
-        baselines = self.baselines.get(self._read_split)
-        if baselines is not None and "loss" in stats:
-            stats.update({name: round(loss, 3) for name, loss in baselines.losses().items()})
+        losses = self._baseline_losses.get(self._read_split)
+        if losses is not None and "loss" in stats:
+            stats.update({name: round(loss, 3) for name, loss in losses.items()})
             self._last_losses[self._read_split] = float(stats["loss"])
 
     def end_training(self) -> None:
         """Compare the last validation of each split with its baselines, in the log."""
         for split, loss in self._last_losses.items():
-            baselines = self.baselines[split]
-            assert baselines is not None
-            sentence = comparison(loss, baselines.losses(), what=f"On {split}, the model")
-            if loss < baselines.unigram:
+            losses = self._baseline_losses[split]
+            sentence = comparison(loss, losses, what=f"On {split}, the model")
+            if loss < losses["unigram_loss"]:
                 logger.info(sentence)
             else:
                 logger.warning(f"{sentence}. {self._remedy}")

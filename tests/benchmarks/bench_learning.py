@@ -138,7 +138,11 @@ def main() -> None:
     ours.eval()
     found = baselines_of([asked.data / "train"], {"": [asked.data / "valid"]})[""]
     assert found is not None
-    rows = {"counts of words": 2**found.unigram, "counts of words and their left neighbors": 2**found.bigram}
+    rows = {
+        "counts of words": 2**found.unigram,
+        "counts of words and their left neighbors": 2**found.bigram,
+        "counts of words and both neighbors, none of them masked": 2**found.neighbors.both.loss,
+    }
     rows["ours"] = perplexity(lambda inputs: ours.model(inputs)[0], asked.data)
     model, steps, minutes = trained(ours, asked.data, asked)
     rows["Trainer"] = perplexity(lambda inputs: model(inputs, attention_mask=inputs.ne(1)).logits, asked.data)

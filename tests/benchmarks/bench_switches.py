@@ -192,7 +192,11 @@ def main() -> None:
     found = baselines_of([options.data / "train"], {"": [options.data / "valid"]})[""]
     assert found is not None
     report = harness.Report("switches_cpu1", "Switches of a small model, at equal processor time", __doc__)
-    report.text(f"Unigram baseline {2**found.unigram:,.1f}, bigram baseline {2**found.bigram:,.1f}.")
+    both = 2**found.neighbors.both.loss
+    report.text(
+        f"Unigram baseline {2**found.unigram:,.1f}, bigram baseline {2**found.bigram:,.1f}, counts of both neighbors, "
+        f"if none of them is masked, {both:,.1f}."
+    )
     rows = rows_of(harness.known(options.output_dir / "results.jsonl"))
     report.rows(("cell", "updates", "million tokens", "perplexity of each seed", "mean"), rows, texts=1)
     report.show(write=options.write)

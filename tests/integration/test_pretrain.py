@@ -102,6 +102,7 @@ def test_validation_reports_accuracy_and_fairseq_validate_agrees(tiny_data_bin, 
     assert done.returncode == 0, done.stderr[-3000:]
     during = logged(save_dir, "valid")[-1]
     assert 0 < float(during["valid_accuracy"]) < 100
+    assert float(during["valid_neighbors_loss"]) < float(during["valid_bigram_loss"])
     assert float(during["valid_bigram_loss"]) < float(during["valid_unigram_loss"]) < float(during["valid_loss"])
     log = done.stdout + done.stderr
     assert log.count("baselines on valid: unigram baseline") == 1
@@ -110,7 +111,7 @@ def test_validation_reports_accuracy_and_fairseq_validate_agrees(tiny_data_bin, 
         and "token frequencies at most. A small fast_roberta learns more by --enc" in log
     )
     (events,) = (tmp_path / "tensorboard" / "valid").glob("events*")
-    assert b"unigram_loss" in events.read_bytes() and b"bigram_loss" in events.read_bytes()
+    assert b"unigram_loss" in events.read_bytes() and b"neighbors_loss" in events.read_bytes()
     assert "Please install" not in done.stdout + done.stderr
 
     validate = [*command("fairseq-validate"), str(tiny_data_bin), "--user-dir", str(REPOSITORY / "roberta_plugin")]

@@ -64,7 +64,7 @@ STAGES = [
     *("array_files", "rounding", "corpora", "text_inputs", "sentences", "tokenizers", "vocabulary", "mmap_tokens"),
     *("manifest", "binarize", "blocks", "block_tables", "mixture", "counter_random", "block_order", "pair_chunks"),
     *("pairs", "dynamic_masking", "batches", "block_batches", "block_dataset", "masked_lm_dataset", "pair_dataset"),
-    *("count_baselines", "corpus_statistics"),
+    *("neighbor_baseline", "count_baselines", "corpus_statistics"),
 ]
 
 

@@ -31,6 +31,7 @@ from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.neighbor_baseline import see_neighbors
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.evaluation import evaluate
 from roberta_plugin.experiments.finetune import best_runs, drop_weights, evaluation_of
@@ -136,8 +137,12 @@ def count_losses(probe: PerplexityProbe, planned: PlannedStudy) -> dict[str, flo
     """What counts of the reference variant's training text reach on the whole split of a probe; empty if unknown."""
     (plan,) = (plan for plan in planned.plans if plan.variant.name == planned.study.reference)
     train = [folder / plan.parsed.train_subset for folder in plan.folders]
-    baselines = baselines_of(train, {"": [held_out_folder(probe, planned) / probe.split]})[""]
-    return baselines.losses() if baselines else {}
+    split = held_out_folder(probe, planned) / probe.split
+    baselines = baselines_of(train, {"": [split]})[""]
+    if baselines is None:
+        return {}
+    masker = Masker.for_vocabulary(Vocabulary.load(split.parent / "dict.txt"), MaskingRecipe(mask_prob=probe.mask_prob))
+    return baselines.losses(see_neighbors(masker, MmapTokens(split), block_length=block_length(probe, planned)))
 
 
 class HeldOut(NamedTuple):

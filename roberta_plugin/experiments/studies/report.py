@@ -102,7 +102,8 @@ def result_table(study: Study, results: Results) -> str:
                 row.append(f"{papers[name][probe.column]:g}" if probe.column in papers[name] else "")
         for row, name in zip(counts, LOSSES, strict=True):
             losses = results["baselines"].get(probe.name)
-            row += [show([2 ** losses[name]]).split(" (")[0] if losses else "", *([""] if has_paper else [])]
+            shown = show([2 ** losses[name]]).split(" (")[0] if losses and name in losses else ""
+            row += [shown, *([""] if has_paper else [])]
     return markdown_table(head, rows + counts if any(results["baselines"].values()) else rows)
 
 

@@ -140,7 +140,12 @@ def test_counts_of_train_are_shown_for_the_other_splits_and_one_that_the_manifes
     for end in ("bin", "idx"):
         shutil.copy(data_bin / f"train.{end}", data_bin / f"dev.{end}")
     train, dev = inspected().split("\ndev: sound")
-    assert "unigram baseline" in dev and "bigram baseline" in dev and "baseline" not in train
+    assert (
+        "unigram baseline" in dev
+        and "previous-token baseline" in dev
+        and "both-neighbors baseline" in dev
+        and "baseline" not in train
+    )
     assert "not in manifest.json" in dev and "not in manifest.json" not in train
     assert (data_bin / "baselines-dev.json").is_file()
     assert inspected("--split", "dev")

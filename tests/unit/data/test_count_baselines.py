@@ -1,6 +1,7 @@
 """Counts of a data-bin: losses of n-grams beside plain loops, what is kept of them, faults."""
 
 import hashlib
+import itertools
 import json
 import logging
 import math
@@ -12,7 +13,16 @@ import pytest
 from roberta_plugin.data import corpus_statistics, count_baselines
 from roberta_plugin.data.corpus_statistics import count_split, find_faults
 from roberta_plugin.data.count_baselines import comparison, remedy
+from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.neighbor_baseline import (
+    KNOWN,
+    REPLACED,
+    UNKNOWN,
+    NeighborScores,
+    Score,
+    see_neighbors,
+)
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.models.config import FastRobertaConfig
 from tests.refusals import refused
@@ -87,6 +97,101 @@ def test_losses_are_those_of_plain_loops(folder, window, monkeypatch):
     assert (found.unigram, found.bigram) == pytest.approx((unigram, bigram), rel=1e-12)
     assert (found.pseudo_counts, found.num_scored) == (best, num_scored)
     assert num_fitted > 60 and bigram < unigram - 0.2 and num_scored < len(valid) - 99
+
+
+@pytest.mark.parametrize("window", [2**21, 37])
+def test_scores_between_neighbors_are_those_of_plain_loops(folder, window, monkeypatch):
+    """Every case over the whole vocabulary in float64: p(w | l) p(w | r) / p(w), normalized."""
+    monkeypatch.setattr(count_baselines, "_WINDOW", window)
+    train, valid = (MmapTokens(folder / split).tokens.tolist() for split in ("train", "valid"))
+    found = baselines_of([folder / "train"], [folder / "valid"])
+    a = found.pseudo_counts
+    text = [EOS, *train, EOS]
+    pairs, words = Counter(itertools.pairwise(text)), Counter(w for w in train if w not in NEVER)
+    scored = [w for w in range(4, len(SYMBOLS) + 5) if w not in NEVER]
+    prior = {w: (words[w] + 1) / (sum(words.values()) + len(scored)) for w in scored}
+
+    def side(numbers, pseudo_counts):
+        total = sum(numbers.values())
+        return {w: (numbers[w] + pseudo_counts * prior[w]) / (total + pseudo_counts) for w in scored}
+
+    def fit_right():
+        held = [(w, r) for w, r, kept in triples(train, window) if kept]
+        rest = pairs - Counter((w, r) for w, r in held)
+        rest_words = Counter(w for w in train if w not in NEVER) - Counter(held_words(train, window))
+
+        def loss(b):
+            total, bits = sum(rest_words.values()), 0.0
+            for w, r in held:
+                p = (rest_words[w] + 1) / (total + len(scored))
+                bits -= math.log2((rest[w, r] + b * p) / (sum(rest[u, r] for u in scored) + b))
+            return bits
+
+        return min((2.0 ** (power / 2) for power in range(48, -9, -1)), key=loss)
+
+    b = fit_right()
+
+    def predict(left, right):
+        from_left = side({w: pairs[left, w] for w in scored}, a) if left is not None else prior
+        from_right = side({w: pairs[w, right] for w in scored}, b) if right is not None else prior
+        product = {w: from_left[w] * from_right[w] / prior[w] for w in scored}
+        return {w: value / sum(product.values()) for w, value in product.items()}
+
+    text = [EOS, *valid, EOS]
+    places = [(text[i - 1], text[i], text[i + 1]) for i in range(1, len(text) - 1) if text[i] not in NEVER]
+    for name, hide in {"both": "", "left": "r", "right": "l", "none": "lr"}.items():
+        predictions = [
+            (w, predict(None if "l" in hide else left, None if "r" in hide else right)) for left, w, right in places
+        ]
+        score = getattr(found.neighbors, name)
+        assert score.loss == pytest.approx(-sum(math.log2(p[w]) for w, p in predictions) / len(places), rel=1e-9), name
+        right = sum(p[w] > max(value for u, value in p.items() if u != w) for w, p in predictions)
+        assert score.accuracy == pytest.approx(100 * right / len(places), abs=0.5), name  # ties
+    assert found.neighbors.both.loss < found.neighbors.left.loss - 0.1 < found.neighbors.none.loss - 0.2
+    assert found.neighbors.other_alone.loss > found.neighbors.none.loss
+    assert found.neighbors.both.loss < found.neighbors.other_and_known.loss
+
+
+def held_places(train, window):
+    """Places of the text that pseudo-counts are fitted on: the last twentieth of each window."""
+    for place in range(len(train)):
+        length = min(window, len(train) - place // window * window)
+        if place % window >= length - length // 20:
+            yield place
+
+
+def triples(train, window):
+    """Pairs in the order of the counting program: the token before a held-out place, that place, if it is kept."""
+    for place in held_places(train, window):
+        before = train[place - 1] if place else EOS
+        yield before, train[place], before not in NEVER
+
+
+def held_words(train, window):
+    return [train[place] for place in held_places(train, window) if train[place] not in NEVER]
+
+
+@pytest.mark.parametrize("options", [{}, {"mask_prob": 0.4}, {"multiple_length": 3}], ids=["paper", "more", "spans"])
+def test_neighbors_are_seen_as_the_masks_leave_them(folder, options):
+    vocabulary = Vocabulary.load(folder / "dict.txt")
+    masker = Masker.for_vocabulary(vocabulary, MaskingRecipe(**options))
+    tokens = MmapTokens(folder / "train")
+    seen = see_neighbors(masker, tokens, block_length=33)
+    assert seen.sum() == pytest.approx(1) and seen.shape == (3, 3)
+    hidden, changed = seen[UNKNOWN].sum(), seen[REPLACED].sum()
+    if not options:  # a mask beside a mask is rarer by the fixed number of a block; one place in 32 is the first
+        assert hidden == pytest.approx(0.8 * 0.15 * 0.9 + 1 / 32, abs=0.03)
+        assert 0.003 < changed < 0.02
+    else:
+        assert hidden > 0.2
+
+
+def test_the_expected_score_weighs_the_cases():
+    one, other = Score(1.0, 50.0), Score(5.0, 10.0)
+    scores = NeighborScores(both=one, left=other, right=other, none=other, other_and_known=other, other_alone=other)
+    seen = np.zeros((3, 3))
+    seen[KNOWN, KNOWN], seen[UNKNOWN, KNOWN] = 0.75, 0.25
+    assert scores.expect(seen) == Score(2.0, 40.0)
 
 
 def test_several_files_are_one_text(folder, tmp_path):
@@ -201,9 +306,15 @@ def test_a_loss_is_placed_among_the_baselines():
         assert "so far it has learned token frequencies at most" in comparison(loss, losses, what="the model")
     assert comparison(8.9129, losses, what="On valid, the model") == (
         "On valid, the model has a loss of 8.913 bits per token (ppl 482): better than the unigram baseline "
-        "(10.187), and worse than the bigram baseline (7.378, ppl 166.3)"
+        "(10.187, ppl 1,166), and worse than the previous-token baseline (7.378, ppl 166.3)"
     )
-    assert comparison(5.0, losses, what="it").endswith(": better than the bigram baseline (7.378, ppl 166.3)")
+    alone = "previous-token baseline"
+    assert comparison(5.0, losses, what="it").endswith(f": better than the {alone} (7.378, ppl 166.3)")  # an older log
+    losses["neighbors_loss"] = 6.0
+    assert comparison(5.0, losses, what="it").endswith(": better than the both-neighbors baseline (6.000, ppl 64)")
+    assert comparison(6.4, losses, what="it").endswith(
+        f": better than the {alone} (7.378, ppl 166.3), and worse than the both-neighbors baseline (6.000, ppl 64)"
+    )
 
 
 def test_the_remedy_of_a_model_above_the_unigram_baseline_has_options_that_it_lacks():

@@ -136,7 +136,7 @@ def test_numbers_curves_attempts_and_settings(tmp_path):
         "| training loss, last | 6.5000 at update 3 |",
         "| valid loss, last | 6.0000, best 5.0000 at update 2 |",
         "On valid, the model has a loss of 6.000 bits per token (ppl 64): better than the unigram baseline "
-        "(10.000), and worse than the bigram baseline (5.500, ppl 45.25).",
+        "(10.000, ppl 1,024), and worse than the previous-token baseline (5.500, ppl 45.25).",
         "| GPUs | 4 |",
         "| restarts | 1 |",
         "- --lr 1 instead of 2",

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from roberta_plugin.data.count_baselines import _count, _Window, count_baselines, count_tokens, unigram_probs
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.data.neighbor_baseline import NeighborCounts
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import Filling
 from roberta_plugin.pretraining import evaluation
@@ -29,7 +31,8 @@ OPTIONS = {"split": "test", **BLOCKS}
 EVALUATION = {
     "model": {"accuracy": 30.0, "perplexity": 90.0},
     "unigram": {"accuracy": 5.0, "perplexity": 700.0},
-    "bigram": {"perplexity": 210.5},
+    "bigram": {"accuracy": 16.0, "perplexity": 210.5},
+    "neighbors": {"accuracy": 27.0, "perplexity": 66.5},
     "num_predictions": 12345,
     "split": "test",
     "answers": [
@@ -85,6 +88,30 @@ def test_a_model_that_knows_nothing_has_the_vocabulary_as_its_perplexity(data_bi
     about = evaluation.num_predictions(data_bin / OPTIONS["split"])
     assert about == pytest.approx(scores["num_predictions"], rel=0.15), "the bar shows how much of the split is done"
     assert scores["model"]["perplexity"] == pytest.approx(len(vocabulary), rel=1e-4)
+
+
+def test_counts_of_both_neighbors_read_what_the_model_reads(data_bin, vocabulary):
+    """The expected score is that of counts on the masked blocks themselves."""
+    sides = []
+    for batch in masked_batches(data_bin / "test", vocabulary, **BLOCKS):
+        seen, targets = batch["net_input"]["src_tokens"].numpy(), batch["target"].numpy()
+        nothing = np.full((len(seen), 1), vocabulary.pad_id)
+        left, right = np.concatenate([nothing, seen[:, :-1]], 1), np.concatenate([seen[:, 1:], nothing], 1)
+        at = targets != vocabulary.pad_id
+        sides.append((left[at], targets[at], right[at]))
+    left, target, right = (np.concatenate(side) for side in zip(*sides, strict=True))
+    left[np.isin(left, (vocabulary.mask_id, vocabulary.bos_id))] = vocabulary.pad_id
+    right[right == vocabulary.mask_id] = vocabulary.pad_id
+    train, test = MmapTokens(data_bin / "train"), data_bin / "test"
+    baselines = count_baselines([train], {"test": [MmapTokens(test)]}, vocabulary)["test"]
+    pairs = _count([_Window(train, 0, train.num_tokens)], vocabulary)
+    probs = unigram_probs(count_tokens(train, vocabulary), vocabulary)
+    counts = NeighborCounts(pairs, probs, pseudo_counts=(baselines.pseudo_counts, baselines.pseudo_counts))
+    losses, is_right = counts.score(left, target, right)
+    score = evaluate(constant_model(torch.zeros(len(vocabulary))), vocabulary, data_bin, **OPTIONS)["neighbors"]
+    assert 2 ** losses.mean() == pytest.approx(score["perplexity"], rel=0.15)  # few tokens, four masks
+    assert 100 * is_right.mean() == pytest.approx(score["accuracy"], abs=3)
+    assert score["perplexity"] < 2**baselines.unigram / 1.2
 
 
 def test_a_model_that_knows_the_targets_is_always_right(data_bin, vocabulary, monkeypatch):
@@ -199,7 +226,8 @@ def test_the_report_holds_scores_masks_command_and_curve(tmp_path):
     write_report(tmp_path, evaluation=EVALUATION, command=["fairseq-train", "two words", "--x"], logs=[log])
     text = (tmp_path / "report.md").read_text()
     said = summary(EVALUATION)
-    assert all(number in said for number in ("30.0 %", "5.0 %", "90.0", "700.0", "210.5"))
+    assert all(number in said for number in ("30.0 %", "5.0 %", "27.0 %", "90.0", "700.0", "210.5", "66.5"))
+    assert "predicts worse than counts of both neighbors" in text and "`roberta pretrain --hours`" in text
     assert said in text and "12,345 masked tokens" in text and "(loss.png)" in text
     assert "the last checkpoint, of 40 updates, predicts them" in text
     assert "- A <mask> of strings.: list 50%, set 25% (true: list)" in text

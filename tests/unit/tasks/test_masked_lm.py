@@ -493,6 +493,7 @@ def test_validations_have_the_baselines_of_their_split_and_the_end_says_where_th
         assert task.baselines[split] == found
         stats = validated(task, split, 3.0 if split == "valid" else 20.0)
         assert stats["unigram_loss"] == round(found.unigram, 3) and stats["bigram_loss"] == round(found.bigram, 3)
+        assert found.neighbors.both.loss < stats["neighbors_loss"] < found.neighbors.other_alone.loss
     task.get_batch_iterator(task.dataset("train"), max_sentences=2)
     with caplog.at_level(logging.INFO):
         task.end_training()
