@@ -44,6 +44,8 @@ class Example(NamedTuple):
     """Further columns of it in the prepared folder."""
     record: Mapping[str, Any] = MappingProxyType({})
     """Further fields of its record there."""
+    lines: tuple[int, ...] = ()
+    """Of its words, if they do not follow each other."""
 
     @property
     def where(self) -> str:
@@ -51,10 +53,10 @@ class Example(NamedTuple):
         return where(self.path, self.line)
 
     def place_of_word(self, word: int) -> str:
-        """The file and line of one of its words, which are a line each but in JSON Lines."""
-        if named_format(self.path) == "jsonl":
+        """The file and line of one of its words, which are a line each but in tables of lists."""
+        if named_format(self.path) in ("csv", "jsonl", "parquet", "arrow"):
             return f"{self.where}, word {word + 1}"
-        return where(self.path, self.line + word)
+        return where(self.path, self.lines[word] if self.lines else self.line + word)
 
 
 def label_of(value: Any, column: str, place: str) -> str:

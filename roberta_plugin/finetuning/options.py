@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from roberta_plugin.finetuning.kinds import KINDS, OWN
+from roberta_plugin.finetuning.kinds import KINDS, OWN, SCHEMES
 from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
 from roberta_plugin.settings import Checked, setting
 from roberta_plugin.tables import separator
@@ -133,15 +133,18 @@ class TaggingOptions(FileOptions):
         choices=("sentence", "document"),
     )
     tokens_column: str | None = option(
-        "column of the words: its number from 1 on (1), its name in the first line, or a field of JSON Lines (tokens)",
+        "column of the words: its number from 1 on (1), its name in the first line or in CoNLL-U (FORM), or a field of "
+        "JSON Lines (tokens)",
         metavar="COLUMN",
     )
     tags_column: str | None = option(
-        "the same for the tags (the last column; the field tags or ner_tags)", metavar="COLUMN"
+        "the same for the tags (the last column; of CoNLL-U UPOS, or a feature such as Case; the field tags or ner_tags)",
+        metavar="COLUMN",
     )
     scheme: str | None = option(
-        "how the files mark entities (default: found out); plain: the tags are no entities, such as parts of speech",
-        choices=("iob1", "iob2", "iobes", "bilou", "plain"),
+        "how the files mark entities (default: found out); io: by types without letters; plain: the tags are no entities, "
+        "such as parts of speech",
+        choices=SCHEMES,
     )
     types: str | None = option(
         "types of the entities, separated by commas (default: those of the files)", metavar="TYPES", tasks=("tagging",)
@@ -326,6 +329,13 @@ class CustomOptions(FileOptions):
         "separator of the columns of .csv, such as ';' or '\\t'; '\\t' also of a .tsv whose cells are quoted as in CSV",
         default_text="a comma",
         metavar="CHARACTER",
+    )
+    scheme: str | None = option(
+        "tagging: how the tables mark entities; io: by types without letters; plain: the tags are no entities, such as "
+        "parts of speech",
+        default_text="found out",
+        goes_with=one_of_kinds("tagging"),
+        choices=SCHEMES,
     )
     label_separator: str | None = option(
         "multi-label: separator of the labels of a row",

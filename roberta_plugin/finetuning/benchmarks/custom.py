@@ -222,7 +222,7 @@ def records(
     of_table = reading.settings_of_table(files["train"][0])
     settings = {**settings, **of_table}
     reading = table_kind(settings)
-    splits = {split: _read(path, reading, split=split) for split, (path,) in files.items()}
+    splits = reading.unified({split: _read(path, reading, split=split) for split, (path,) in files.items()})
     table = splits["train"]
     if "valid" not in splits:
         try:

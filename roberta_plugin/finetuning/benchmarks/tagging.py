@@ -1,7 +1,7 @@
 """Tagging: `conll2003` and `wnut17` read the official files, `tagging` any CoNLL columns or JSON Lines.
 
 Columns, records and arrays of the prepared folder are described in `layouts/words.py`. The settings have `labels`, in
-IOB2 (see `kinds/entities.py`), whichever scheme the files are in.
+IOB2 (see `kinds/entities.py`), whichever scheme and notation the files are in (`kinds/tag_notations.py`).
 
 The grid is BERT's for fine-tuning under RoBERTa's schedule, because RoBERTa's paper has no tagging. Learning rates,
 batch sizes, the (greatest) number of epochs and the dropout of 0.1 before the classifier are those of Devlin et al.
@@ -40,22 +40,21 @@ from roberta_plugin.finetuning.kinds.entities import (
     FOUND,
     GOLD,
     TagCounts,
-    entities_of,
     entity_labels,
-    invalid_places,
-    read_file,
-    scheme_of,
     scores,
     split_tag,
-    tags_of,
 )
+from roberta_plugin.finetuning.kinds.tag_notations import PLAIN, are_entity_tags, unified
+from roberta_plugin.finetuning.kinds.tagged_files import read_file
 from roberta_plugin.finetuning.layouts.words import TaggingLayout
 from roberta_plugin.finetuning.options import TaggingOptions
+from roberta_plugin.tables import without_compression
 
 logger = logging.getLogger(__name__)
 
 _READ = ("tokens_column", "tags_column", "scheme", "types")
-_ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", ".jsonl", ".ndjson", ".json")
+_LISTS = (".jsonl", ".ndjson", ".json", ".parquet", ".arrow", "")
+_ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", ".conllu", ".conllup", *_LISTS)
 # task -> split -> names that its file may have, the first one that exists
 _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "conll2003": {
@@ -74,25 +73,37 @@ _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test": tuple(f"test{ending}" for ending in _ENDINGS),
     },
 }
-PLAIN = "plain"
 TYPES: Mapping[str, tuple[str, ...]] = {  # of the official sets
     "conll2003": ("LOC", "MISC", "ORG", "PER"),
     "wnut17": ("corporation", "creative-work", "group", "location", "person", "product"),
 }
-_NUM_NAMED = 5  # faults that a warning names
 
 
 def files(task: str, raw: Path, options: TaggingOptions) -> dict[str, list[Path]]:
     """The file of each split in the folder `raw`: those that the options name, else those with a known name."""
     if chosen := named_files(raw, options):
         return chosen
-    splits = {}
-    for split, names in _FILES[task].items():
-        paths = (raw / f"{name}{suffix}" for name in names for suffix in ("", *COMPRESSIONS))
-        splits[split] = [path for path in paths if path.is_file()][:1]
+    splits = {split: _file(raw, names, has_any_name=task == "tagging") for split, names in _FILES[task].items()}
     wanted = "; ".join(f"{split}: {' or '.join(names[:3])}" for split, names in _FILES[task].items())
     remedy = "Name the folder that has them, or its files: --train FILE --valid FILE --test FILE."
     return known_files(splits, task, raw, wanted=wanted, remedy=remedy)
+
+
+def _file(raw: Path, names: Sequence[str], *, has_any_name: bool) -> list[Path]:
+    """The first file with one of the names; else, if names may be any, the one that ends with one after a hyphen."""
+    for name in names:
+        for suffix in ("", *COMPRESSIONS):
+            path = raw / f"{name}{suffix}"
+            if path.is_file() if Path(name).suffix else (path / "state.json").is_file():  # a folder of `datasets`
+                return [path]
+    ends = tuple(f"{mark}{name}" for name in names for mark in "-_." if Path(name).suffix)
+    found = [path for path in sorted(raw.glob("*")) if has_any_name and without_compression(path).endswith(ends)]
+    if len(found) > 1:
+        raise ValueError(
+            f"{raw} has several files with such a name: {', '.join(path.name for path in found[:4])}. Name one of them by "
+            "--train, --valid or --test."
+        )
+    return found
 
 
 def records(
@@ -101,80 +112,71 @@ def records(
     """`Benchmark.records`; the labels of the model are found in the files."""
     columns = (options.tokens_column, options.tags_column)
     splits = {split: read_file(path, columns=columns, needs_tags=split != "test") for split, (path,) in files.items()}
-    return splits, {"labels": labels_of(task, splits, options)}
+    unified_splits, labels = tags_and_labels(task, splits, options)
+    return unified_splits, {"labels": labels}
 
 
-def labels_of(task: str, splits: Mapping[str, Sequence[Example]], options: TaggingOptions) -> list[str]:
-    """The labels of the model."""
-    tagged = {split: sentences for split, sentences in splits.items() if sentences[0].target is not None}
+def tags_and_labels(
+    task: str, splits: Mapping[str, Sequence[Example]], options: TaggingOptions
+) -> tuple[dict[str, list[Example]], list[str]]:
+    """The sentences with tags in the notation of `entities`, or plain ones, and the labels of the model."""
+    sentences_of = unified(
+        splits,
+        scheme=options.scheme,
+        option="--tags-column",
+        strict=options.strict,
+        needs_entities=task in TYPES,
+    )
+    tagged = {split: sentences for split, sentences in sentences_of.items() if sentences[0].target is not None}
     tags = {split: {tag for each in sentences for tag in each.target} for split, sentences in tagged.items()}
-    if options.scheme == PLAIN:
-        labels = sorted(set().union(*tags.values()))
-    else:
-        allowed = TYPES.get(task) or (
-            None if options.types is None else tuple(type_.strip() for type_ in options.types.split(","))
-        )
-        for split, sentences in tagged.items():
-            _check_tags(sentences, allowed)
-            _check_scheme(split, sentences, options)
-        used = {split: {split_tag(tag)[1] for tag in each} - {""} for split, each in tags.items()}
-        types = allowed if allowed is not None else tuple(sorted(set().union(*used.values())))
-        labels = entity_labels(types)
-        for split, of_split in used.items():
-            if unseen := sorted(of_split - used.get("train", of_split)):
-                logger.warning(f"{split} has the types {', '.join(unseen)}, which no entity of train has")
-    places: dict[str, str] = {}
-    for sentence in chain.from_iterable(tagged.values()):
-        for word, tag in enumerate(sentence.target):
-            name = tag if options.scheme == PLAIN else split_tag(tag)[1]
-            if name and name not in places:
-                places[name] = sentence.place_of_word(word)
-    warn_of_look_alikes(places, what="tag" if options.scheme == PLAIN else "type")
+    are_entities = options.scheme != PLAIN and are_entity_tags(set().union(*tags.values()))
+    _warn_of_spelling(tagged.values(), are_entities=are_entities)
+    labels = _labels_of(task, tagged, tags, options) if are_entities else sorted(set().union(*tags.values()))
     if len(labels) < 2:
         raise ValueError(
             f"{next(iter(splits.values()))[0].path}: every word has the tag {''.join(labels) or 'O'!r}, so there is "
             "nothing to learn. Name the column of the tags by --tags-column."
         )
-    return labels
+    return sentences_of, labels
 
 
-def _check_scheme(split: str, sentences: Sequence[Example], options: TaggingOptions) -> None:
-    """Refuse tags that are not valid in their scheme, or warn of them."""
-    scheme = options.scheme or scheme_of([each.target for each in sentences])
-    faults = []
-    for sentence in sentences:
-        right = tags_of(entities_of(sentence.target), len(sentence.target), scheme)
-        for word in invalid_places(sentence.target, scheme):
-            faults.append(f"{sentence.place_of_word(word)}: {sentence.target[word]}, read as {right[word]}")
-    if faults and options.strict:
-        raise ValueError(
-            f"{faults[0]}: the tag is not valid in {scheme.upper()} after the one before it, and {len(faults):,} tags "
-            "of this file are not. Correct the file, name its --scheme, or leave --strict out: tags are then read as "
-            "conlleval reads them."
-        )
-    if faults:
-        more = f"; and {len(faults) - _NUM_NAMED:,} more" if len(faults) > _NUM_NAMED else ""
-        logger.warning(
-            f"{split}: {len(faults):,} tags are not valid in {scheme.upper()} and are read as conlleval reads them: "
-            f"{'; '.join(faults[:_NUM_NAMED])}{more}"
-        )
-    logger.info(f"{split}: tags in {scheme.upper()}")
+def _labels_of(
+    task: str, tagged: Mapping[str, Sequence[Example]], tags: Mapping[str, set[str]], options: TaggingOptions
+) -> list[str]:
+    """The labels of entities."""
+    allowed = TYPES.get(task) or (
+        None if options.types is None else tuple(type_.strip() for type_ in options.types.split(","))
+    )
+    for sentences in tagged.values():
+        _check_types(sentences, allowed)
+    used = {split: {split_tag(tag)[1] for tag in each} - {""} for split, each in tags.items()}
+    types = allowed if allowed is not None else tuple(sorted(set().union(*used.values())))
+    for split, of_split in used.items():
+        if unseen := sorted(of_split - used.get("train", of_split)):
+            logger.warning(f"{split} has the types {', '.join(unseen)}, which no entity of train has")
+    return entity_labels(types)
 
 
-def _check_tags(sentences: Sequence[Example], types: tuple[str, ...] | None) -> None:
+def _warn_of_spelling(splits: Iterable[Sequence[Example]], *, are_entities: bool) -> None:
+    """Warn of types, or plain tags, that differ in their spelling only."""
+    places: dict[str, str] = {}
+    for sentence in chain.from_iterable(splits):
+        for word, tag in enumerate(sentence.target):
+            name = split_tag(tag)[1] if are_entities else tag
+            if name and name not in places:
+                places[name] = sentence.place_of_word(word)
+    warn_of_look_alikes(places, what="type" if are_entities else "tag")
+
+
+def _check_types(sentences: Sequence[Example], types: tuple[str, ...] | None) -> None:
+    """Refuse types of entities that the task does not have."""
     checked: set[str] = set()
-    for sentence in sentences:
+    for sentence in sentences if types is not None else ():
         for place, tag in enumerate(sentence.target):
             if tag in checked:
                 continue
             checked.add(tag)
-            try:
-                type_ = split_tag(tag)[1]
-            except ValueError as error:
-                raise ValueError(
-                    f"{sentence.place_of_word(place)}: {error}. Name the column of the tags by --tags-column; for tags "
-                    "without entities, such as parts of speech, give --scheme plain."
-                ) from None
+            type_ = split_tag(tag)[1]
             if types is not None and type_ and type_ not in types:
                 raise ValueError(
                     f"{sentence.place_of_word(place)}: the type of {tag!r} is none of {', '.join(types)}. Correct the "

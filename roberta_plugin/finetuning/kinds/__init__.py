@@ -23,7 +23,9 @@ What the classes are made of:
     scripts             text without spaces        -> characters and words, which F1 compares
     similarity          vectors                    -> cosines, ranks; TF-IDF, and labels by it, the baselines
     questions           questions about passages   -> a split of windows; raw outputs -> the best answers
-    entities            files of tagged words; tags <-> entities <-> labels; raw outputs -> labels of words; entity F1
+    tagged_files        files of tagged words      -> words and tags of sentences
+    tag_notations       tags as files write them   -> those that entities reads, or plain ones
+    entities            tags <-> entities <-> labels; raw outputs -> labels of words; entity F1
     documents           a split of documents       -> texts and labels; the choice of sentences, ROUGE
 """
 
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 
 ScoreMethod = Literal["pll", "pll-word-l2r", "unmasked"]
 """How a masked LM scores a text (`roberta_plugin/hub/scoring.py`)."""
+
+SCHEMES = ("iob1", "iob2", "ioe1", "ioe2", "iobes", "bmes", "bilou", "io", "plain")
+"""How files of tagged words mark entities (`tag_notations`)."""
 
 
 class Entry(NamedTuple):

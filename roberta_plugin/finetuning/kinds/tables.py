@@ -93,6 +93,10 @@ class TableKind(Kind):
             value = int(value)
         return check_text(str(value), f"the column {column!r}", row.where)
 
+    def unified(self, splits: Mapping[str, list[Example]]) -> dict[str, list[Example]]:
+        """The examples of all splits, with targets in the form that the other methods read."""
+        return dict(splits)
+
     def split_key(self, example: Example) -> Sequence[str]:
         """The texts that must not be on both sides of a cut: the whole input."""
         return example.texts

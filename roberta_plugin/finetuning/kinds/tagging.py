@@ -1,9 +1,9 @@
 """The words of a text -> a tag for each word: entities, or tags of another kind such as parts of speech.
 
 An example of a table is a text, whose words come as a list in JSON Lines or Parquet, or one per line in CoNLL columns,
-of which --text-column and --label-column are numbers from 1 on, or names that the first line gives. Tags of entities
-may be in any scheme that `entities` knows, and become IOB2. Tags are taken for entities if all of them can be read so;
-if none has the form B-TYPE, they are labels as they are.
+of which --text-column and --label-column are numbers from 1 on, or names that the first line gives (`tagged_files`).
+Tags of entities may be in any scheme that `entities` knows, and any notation of `tag_notations`, and become IOB2;
+others are labels as they are.
 
 A text of a record is divided into words and punctuation marks, which the model reads as in training: with one space
 between them. Positions are characters of the text; of words, those of the words joined by single spaces. A text that is
@@ -40,13 +40,13 @@ from roberta_plugin.finetuning.kinds.entities import (
     best_valid,
     entities_of,
     entity_labels,
-    read_file,
-    split_tag,
     tags_of,
     types_of,
 )
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.kinds.tag_notations import PLAIN, are_entity_tags, unified
+from roberta_plugin.finetuning.kinds.tagged_files import ENDINGS, LISTS, check_words, is_universal, read_file
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import (
     SplitOfWindows,
@@ -61,7 +61,6 @@ from roberta_plugin.finetuning.records import column_of, text_of, texts_of
 from roberta_plugin.tables import Row, named_format, read_table, without_compression
 
 _WORDS, _TAGS = "tokens", "tags"
-_LISTS = ("jsonl", "parquet", "arrow")  # formats with lists of words
 _LAYOUT = ("doc_stride", "label_pieces", "context")
 
 
@@ -139,6 +138,7 @@ class Tagging(TableKind):
             **asdict(TaggingLayout.with_defaults(max_length, doc_stride=min(128, max(1, max_length // 4)))),
             "text_column": options.text_column,
             "label_column": list(options.label_column or ()),
+            "scheme": options.scheme,
         }
 
     @property
@@ -152,28 +152,30 @@ class Tagging(TableKind):
         return self.settings.get("text_column") or _WORDS, next(iter(self.settings.get("label_column") or ()), _TAGS)
 
     def check_name(self, path: Path) -> None:
-        """See `TableKind.check_name`; all but CSV can be read."""
-        if named_format(path) == "csv":
-            raise ValueError(
-                f"{path}: tagged words are read from JSON Lines and Parquet, or from columns with a word per line and "
-                "an empty line between texts (.conll, .txt, .tsv). Write one of these."
-            )
+        """See `TableKind.check_name`; any name that is not one of a table is one of columns."""
 
     @staticmethod
     def reads_alone(path: Path) -> bool:
         """See `TableKind.reads_alone`: columns of words."""
-        return without_compression(path).endswith((".conll", ".bio"))
+        return without_compression(path).endswith(ENDINGS)
 
     def rows(self, path: Path) -> Iterator[Row]:
         """See `TableKind.rows`: the words and tags of each text, as lists."""
-        if named_format(path) in _LISTS:
-            yield from read_table(path)
+        if named_format(path) in LISTS:
+            yield from read_table(path, delimiter=self.settings.get("delimiter"))
             return
-        named = (self.options.text_column if self.is_answering else None) or self.settings.get("text_column")
+        recorded = self.settings.get("text_column")
+        if self.is_answering and is_universal(path) and recorded in (_WORDS, "words"):
+            recorded = None  # a model that learned from lists
+        named = (self.options.text_column if self.is_answering else None) or recorded
         columns = (named, next(iter(self.settings.get("label_column") or ()), None))
-        words, tags = named or _WORDS, self._columns[1]
+        words, tags = self._columns
+        words = named or words
         called = ("--text-column", "--label-column")
-        for sentence in read_file(path, columns=columns, needs_tags=False, called=called):
+        sentences = read_file(
+            path, columns=columns, needs_tags=False, called=called, reads_tags=not self.is_answering
+        )
+        for sentence in sentences:
             values = {words: list(sentence.texts), tags: None if sentence.target is None else list(sentence.target)}
             yield Row(path, sentence.line, values)
 
@@ -195,6 +197,7 @@ class Tagging(TableKind):
             if not words:
                 raise ValueError(f"{row.where}: the column {name!r} has no words. Give a text, or leave the row out.")
             return TextOfWords(text, words, word_spans(text, words))
+        check_words(row, name)
         words = texts_of(row, name, what="word", may_be_empty=True)
         if not words:
             raise ValueError(f"{row.where}: the column {name!r} is an empty list. Leave the row out.")
@@ -234,7 +237,8 @@ class Tagging(TableKind):
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `TableKind.discover`: the labels, for entities O, B-TYPE and I-TYPE of each type."""
         listed, path = self.settings.get("labels"), table[0].path
-        if self._are_entities(table):
+        tags = {tag for each in table for tag in each.target}
+        if self.settings.get("scheme") != PLAIN and are_entity_tags(tags):
             types = None if listed is None else types_of(listed)
             if listed is not None and types is None:
                 raise ValueError(
@@ -245,21 +249,9 @@ class Tagging(TableKind):
             return {"labels": entity_labels(order_labels(pairs, types, path=path, least=1))}
         return {"labels": order_labels(((tag, each) for each in table for tag in each.target), listed, path=path)}
 
-    @staticmethod
-    def _are_entities(table: Sequence[Example]) -> bool:
-        """Whether the tags are those of entities; see the head of this file."""
-        first: dict[str, Example] = {}
-        for example in table:
-            for tag in example.target:
-                first.setdefault(tag, example)
-        others = [tag for tag in first if not _is_entity_tag(tag)]
-        typed = [tag for tag in first if _is_entity_tag(tag) and "-" in tag]
-        if others and typed:
-            raise ValueError(
-                f"{first[others[0]].where}: the tag {others[0]!r} is neither O nor B-TYPE, I-TYPE, E-TYPE or S-TYPE, "
-                f"as {typed[0]!r} is. Correct the tag, or name another --label-column."
-            )
-        return not others
+    @override
+    def unified(self, splits: Mapping[str, list[Example]]) -> dict[str, list[Example]]:
+        return unified(splits, scheme=self.settings.get("scheme"), option="--label-column")
 
     def columns(self, example: Example) -> dict[str, Any]:
         """See `TableKind.columns`: those of each window are written by `write`."""
@@ -287,12 +279,6 @@ class Tagging(TableKind):
         types = types_of(self.labels)
         if types is None:
             return [number_of(tag, self.labels, example) for tag in example.target]
-        for tag in example.target:
-            if not _is_entity_tag(tag):
-                raise ValueError(
-                    f"{example.where}: the tag {tag!r} is neither O nor B-TYPE, I-TYPE, E-TYPE or S-TYPE, as those of "
-                    "the training table are. Correct the tag."
-                )
         entities = entities_of(example.target)
         for entity in entities:
             number_of(entity.type, types, example)
@@ -391,14 +377,6 @@ class Tagging(TableKind):
             return {name: shown[name] for name in shown if not (is_own and name.startswith(("precision_", "recall_")))}
 
         return Outcome(entries=entries, num_examples=len(counts.num_words), measure=measure, tables=tables)
-
-
-def _is_entity_tag(tag: str) -> bool:
-    try:
-        split_tag(tag)
-    except ValueError:
-        return False
-    return True
 
 
 def _names(labels: Sequence[str], numbers: NDArray[np.int64]) -> list[str]:

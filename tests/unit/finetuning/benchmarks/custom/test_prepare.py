@@ -256,7 +256,7 @@ def tagged(**changes):
         ("classification", None, {"class_weights": ("weights.tsv",)}, r"--class-weights weights\.tsv: there is no such file"),
         ("classification", None, {"class_weights": ("balanced", "pos=1")}, "--class-weights balanced: there is no such file"),
         ("tagging", tagged(tags=["O"]), {}, r"line 3: 2 words and 1 tags"),
-        ("tagging", tagged(tags=["b-x", "O"]), {}, r"line 3: the tag 'b-x' is neither O nor B-TYPE.*, as 'B-X' is"),
+        ("tagging", tagged(tags=["b-x", "O"]), {}, r"line 3, word 1: the tag 'b-x' is neither O nor B-TYPE.*, as 'B-X' is"),
         ("tagging", tagged(tokens=[]), {}, r"line 3: the column 'tokens' is an empty list"),
         ("tagging", tagged(tokens="a b"), {}, r"line 3: the column 'tokens' must be a list, found 'a b'"),
         ("tagging", tagged(tags=None), {}, r"line 3: there are no tags, which only a test table may lack.* --label-column"),
@@ -439,13 +439,13 @@ def test_words_and_tags_come_from_lists_or_from_columns_in_any_scheme(prepare_ta
 def test_tags_of_other_splits_must_be_those_of_training(prepare_table, tmp_path):
     for name, tag, message in (("d", "B-Y", "has the label 'Y'; it has FINE"), ("e", "NN", "the tag 'NN' is neither")):
         write_json_lines(tmp_path / f"{name}.jsonl", [{"tokens": ["a"], "tags": [tag]}])
-        with pytest.raises(ValueError, match=rf"{name}\.jsonl, line 1: .*{message}"):
+        with pytest.raises(ValueError, match=rf"{name}\.jsonl, line 1.*: .*{message}"):
             prepare_table("tagging", valid=f"{name}.jsonl")
     (tmp_path / "test.txt").write_text("a\nb\n\nc\n")
     prepared = prepare_table("tagging", test="test.txt")
     assert len(prepared.split("test")) == 2 and "tags" not in prepared.split("test").facts["arrays"]
     (tmp_path / "my.csv").write_text("tokens,tags\na,O\n")
-    said = r"my\.csv: tagged words are read from JSON Lines and Parquet, or from columns"
+    said = r"my\.csv, line 2: the column 'tokens' must hold a list of words.*, or write columns with a word per line"
     with pytest.raises(ValueError, match=said):
         prepare_table("tagging", train="my.csv")
 

@@ -17,7 +17,7 @@ from roberta_plugin.experiments.evaluation import EvaluateSettings
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.benchmarks.tagging import labels_of, shown
+from roberta_plugin.finetuning.benchmarks.tagging import shown, tags_and_labels
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.entities import (
     Sentences,
@@ -26,10 +26,10 @@ from roberta_plugin.finetuning.kinds.entities import (
     entities_of,
     entity_labels,
     invalid_places,
-    read_file,
     types_of,
 )
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs, write_outputs
+from roberta_plugin.finetuning.kinds.tagged_files import read_file
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import IGNORED
 from roberta_plugin.finetuning.options import TaggingOptions
@@ -48,7 +48,7 @@ def convert(*lines, task="tagging", further=None, **options):
         for tags in map(str.split, sentences):
             splits[name].append(Example(Path("f.txt"), line, "", tuple("w" * len(tags)), tuple(tags)))
             line += len(tags) + 1
-    labels = labels_of(task, splits, TaggingOptions(**options))
+    splits, labels = tags_and_labels(task, splits, TaggingOptions(**options))
     kind = benchmark_of(task).kind_for({"labels": labels})
     return labels, {name: [kind.numbers_of_tags(each) for each in sentences] for name, sentences in splits.items()}
 
@@ -102,7 +102,8 @@ def test_invalid_sequences_are_named_and_read_as_conlleval_reads_them(caplog):
 @pytest.mark.parametrize(
     ("tags", "options", "message"),
     [
-        ("O NN", {}, r"f\.txt, line 2: the tag 'NN' is neither.*--tags-column.*--scheme plain"),
+        ("O B-X NN", {}, r"f\.txt, line 3: the tag 'NN' is neither.*, as 'B-X' is.*--tags-column.*--scheme plain"),
+        ("O NN", {"task": "conll2003"}, r"f\.txt, line 2: the tag 'NN' is neither.*--tags-column"),
         ("O B-PER", {"task": "wnut17"}, r"f\.txt, line 2: the type of 'B-PER' is none of corporation, creative-work"),
         ("B-X O B-Y", {"types": "X, Z"}, r"line 3: the type of 'B-Y' is none of X, Z"),
     ],
@@ -197,11 +198,7 @@ FIRST = '{"tokens": ["a"], "tags": ["O"]}\n'
     ("text", "options", "message"),
     [
         ("a O\nb B-X x\n", {}, "line 2 has 3 columns, and the first line 2: 'b B-X x'"),
-        (
-            "# id 1\na O\n",
-            {},
-            "line 2 has 2 columns, and the first line 3: 'a O'. Correct the line, and remove comments",
-        ),
+        ("a O\n# id 1\n", {}, "line 2 has 3 columns, and the first line 2: '# id 1'. Correct the line; columns are"),
         ("a\tO\nb\t\n", {}, "line 2: the tag of 'b' is empty"),
         ("a O\n", {"tags_column": "3"}, "--tags-column 3, but the first line has 2 columns"),
         ("a O\n", {"tags_column": "ner"}, "--tags-column ner, but the first line names the columns a, O"),

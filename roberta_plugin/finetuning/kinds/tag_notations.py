@@ -1,0 +1,278 @@
+"""How users' files write tags -> tags that `entities` reads, or plain labels: the one rule of tasks and own tables.
+
+    letters     B-PER I-PER O      as in the schemes of `entities`; M and W of BMES stand for I and S
+                B_PER, B:PER       with another mark
+                PER-B, PER_I       the letter behind the type
+                b-per i-per o      in small letters
+    io          PER PER O          a type alone: words in a row with the same tag are one entity
+    brackets    (PER* *) *         as in CoNLL-2005 and 2012
+    plain       NOUN VERB          labels as they are, such as parts of speech
+
+The tags of the training file decide: brackets and letters if all of them can be read so; io if a good part of the words
+is O; plain if none is. What is between these is refused, and --scheme says what it is. CoNLL-U is plain unless its tags
+are letters with types. What becomes of the tags is logged.
+
+Letters alone, such as B, I and O, are entities of one type without a name if B or I and O are among them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.kinds.entities import OUTSIDE, entities_of, invalid_places, scheme_of, tags_of
+from roberta_plugin.finetuning.kinds.tagged_files import is_universal
+
+logger = logging.getLogger(__name__)
+
+IO, PLAIN = "io", "plain"
+_CHECKED_AS = {"bmes": "iobes"}
+_IO_SHARE = 0.2  # of words that are O, from which a file of types without letters is one of entities
+_NUM_NAMED = 5  # faults that a warning names
+_LETTERS = "BIESLUMW"
+_STANDARD_LETTERS = str.maketrans("MW", "IS")
+_MARKS = "[-_:./|]"
+_FORMS = {  # of tags with a letter and a type
+    "letters": re.compile(f"(?P<letter>[{_LETTERS}])-(?P<type>.*)"),
+    "letters with another mark": re.compile(f"(?P<letter>[{_LETTERS}]){_MARKS}(?P<type>.+)"),
+    "small letters": re.compile(f"(?P<letter>[{_LETTERS.lower()}]){_MARKS}(?P<type>.+)"),
+    "letters behind the types": re.compile(f"(?P<type>.+){_MARKS}(?P<letter>[{_LETTERS}])"),
+    "small letters behind the types": re.compile(f"(?P<type>.+){_MARKS}(?P<letter>[{_LETTERS.lower()}])"),
+}
+_USUAL = "letters"
+_BRACKETS = re.compile(r"(?P<open>(?:\([^()*]+)*)\*?(?P<close>\)*)")
+
+
+class Fault(ValueError):
+    """A tag that cannot be read, by its place in a sentence."""
+
+    def __init__(self, word: int, reason: str) -> None:
+        super().__init__(reason)
+        self.word, self.reason = word, reason
+
+
+class Notation(NamedTuple):
+    """How the tags of a file are written."""
+
+    name: str
+    read: Callable[[Sequence[str]], Sequence[str]]
+    """The tags of a sentence -> those that `entities` reads, or plain ones."""
+
+
+def unified(
+    splits: Mapping[str, Sequence[Example]],
+    *,
+    scheme: str | None,
+    option: str,
+    strict: bool = False,
+    needs_entities: bool = False,
+) -> dict[str, list[Example]]:
+    """The sentences of each split, with tags that `entities` reads, or with plain ones.
+
+    Args:
+        splits: as the files have them; those without tags stay as they are.
+        scheme: one of `kinds.SCHEMES`; None: it is found out.
+        option: that names the column of the tags.
+        strict: refuse tags that are not valid in their scheme, instead of warning of them.
+        needs_entities: refuse plain tags.
+    """
+    tagged = [name for name, sentences in splits.items() if sentences and sentences[0].target is not None]
+    if not tagged:
+        return {name: list(sentences) for name, sentences in splits.items()}
+    first = "train" if "train" in tagged else tagged[0]
+    notation = _notation_of(splits[first], scheme, option, needs_entities=needs_entities)
+    result = {}
+    for name, sentences in splits.items():
+        result[name] = [_read(each, notation, option) for each in sentences] if name in tagged else list(sentences)
+        if name in tagged and notation.name != PLAIN:
+            is_checked = notation.name in _FORMS
+            _check_scheme(name, result[name], (scheme if scheme != IO else None) if is_checked else "iob2", strict)
+    return result
+
+
+def are_entity_tags(tags: Iterable[str]) -> bool:
+    """Whether tags are those that `entities` reads: O, letters with types, or letters alone."""
+    found = set(tags)
+    typed = [tag for tag in found if _FORMS[_USUAL].fullmatch(tag)]
+    alone = found - set(typed) - {OUTSIDE}
+    if any(tag not in _LETTERS or len(tag) != 1 for tag in alone):
+        return False
+    return bool(typed) or not alone or "B" in alone or {"I", OUTSIDE} <= found
+
+
+def _read(sentence: Example, notation: Notation, option: str) -> Example:
+    try:
+        return sentence._replace(target=tuple(notation.read(sentence.target)))
+    except Fault as fault:
+        raise ValueError(
+            f"{sentence.place_of_word(fault.word)}: the tag {sentence.target[fault.word]!r} {fault.reason}. Correct "
+            f"the tag, or name another column by {option}."
+        ) from None
+
+
+def _notation_of(sentences: Sequence[Example], scheme: str | None, option: str, *, needs_entities: bool) -> Notation:
+    counts = Counter(tag for each in sentences for tag in each.target)
+    if scheme == PLAIN:
+        return Notation(PLAIN, tuple)
+    path, universal = sentences[0].path, is_universal(sentences[0].path)
+    outside = {OUTSIDE, "_"} if universal else {OUTSIDE}
+    if scheme == IO:
+        return _types_alone(_outside(counts) or OUTSIDE)
+    found = _notation_with_letters(counts, outside)
+    others = [tag for tag in counts if found is not None and not _fits(tag, found, outside)]
+    if found is not None and not others:
+        if found.name != _USUAL or any(tag[:1] in "MW" for tag in counts):
+            one = next((tag for tag in counts if tag not in outside), OUTSIDE)
+            logger.info(f"{path}: tags such as {one!r} are read as {found.read([one])[0]!r}")
+        return found
+    if universal and scheme is None and not needs_entities:
+        return Notation(PLAIN, tuple)
+    if found is not None:
+        typed = next(tag for tag in counts if tag not in others and tag not in outside)
+        _refuse(sentences, others[0], f"as {typed!r} is", option)
+    if all(_is_bracket(tag) for tag in counts) and any("(" in tag for tag in counts):
+        logger.info(f"{path}: tags with brackets, such as {next(tag for tag in counts if '(' in tag)!r}, are entities")
+        return Notation("brackets", _of_brackets)
+    one = next((tag for tag in counts if tag != _outside(counts)), OUTSIDE)
+    if scheme is not None or needs_entities:
+        _refuse(sentences, one, "", option)
+    nothing = _outside(counts)
+    if nothing is None:
+        logger.warning(
+            f"{path}: tags such as {one!r} are plain labels, because none has a letter before a type, as B-PER, and "
+            f"none is O: accuracy is the metric. If that is not meant, name another column by {option}."
+        )
+        return Notation(PLAIN, tuple)
+    if counts[nothing] < _IO_SHARE * counts.total():
+        raise ValueError(
+            f"{_place_of(sentences, one)}: the tag {one!r} has no letter, as B-PER has, and {nothing!r} is a tag, but of "
+            f"{counts[nothing]:,} of {counts.total():,} words only. Give --scheme io if words in a row with the same "
+            f"tag are an entity, --scheme plain if tags are no entities, or name another column by {option}."
+        )
+    logger.warning(
+        f"{path}: tags such as {one!r} have no letter, as B-PER has: words in a row with the same tag are read as one "
+        f"entity, and {nothing!r} as none (--scheme io). Give --scheme plain if the tags are no entities."
+    )
+    return _types_alone(nothing)
+
+
+def _outside(tags: Mapping[str, int]) -> str | None:
+    """The tag of words outside of entities, in a file of types without letters; None: there is none."""
+    return next((tag for tag in (OUTSIDE, "o", "0") if tag in tags), None)
+
+
+def _notation_with_letters(counts: Mapping[str, int], outside: set[str]) -> Notation | None:
+    """The notation of letters that the tags have, or seem to have; None if they have none."""
+    if are_entity_tags(tag for tag in counts if tag not in outside - {OUTSIDE}):
+        return _letters(_USUAL, outside)
+    for name, form in _FORMS.items():
+        typed = {tag for tag in counts if form.fullmatch(tag)}
+        others = {tag for tag in counts if not _fits(tag, _letters(name, outside), outside)}
+        if typed and (name == _USUAL or not others or (OUTSIDE in counts and len(typed) >= len(others))):
+            return _letters(name, outside)
+    return None
+
+
+def _letters(name: str, outside: set[str]) -> Notation:
+    form = _FORMS[name]
+    nothing = outside | ({"o"} if name.startswith("small") else set())
+
+    def read(tags: Sequence[str]) -> list[str]:
+        result = []
+        for word, tag in enumerate(tags):
+            found = form.fullmatch(tag)
+            if tag in nothing:
+                result.append(OUTSIDE)
+            elif found:
+                result.append(f"{found['letter'].upper().translate(_STANDARD_LETTERS)}-{found['type']}")
+            elif name == _USUAL and len(tag) == 1 and tag in _LETTERS:
+                result.append(tag.translate(_STANDARD_LETTERS))
+            else:
+                raise Fault(
+                    word, "is neither O nor B-TYPE, I-TYPE, E-TYPE or S-TYPE, as those of the training table are"
+                )
+        return result
+
+    return Notation(name, read)
+
+
+def _fits(tag: str, notation: Notation, outside: set[str]) -> bool:
+    try:
+        notation.read([tag])
+    except Fault:
+        return False
+    return True
+
+
+def _types_alone(nothing: str) -> Notation:
+    def read(tags: Sequence[str]) -> list[str]:
+        result, before = [], nothing
+        for tag in tags:
+            result.append(OUTSIDE if tag == nothing else f"{'I' if tag == before else 'B'}-{tag}")
+            before = tag
+        return result
+
+    return Notation(IO, read)
+
+
+def _is_bracket(tag: str) -> bool:
+    return bool(tag) and tag not in ("(", ")") and _BRACKETS.fullmatch(tag) is not None
+
+
+def _of_brackets(tags: Sequence[str]) -> list[str]:
+    result, inside, begun = [], "", 0
+    for word, tag in enumerate(tags):
+        found = _BRACKETS.fullmatch(tag)
+        if found is None:
+            raise Fault(word, "has no brackets around a type, as (PER* and *) have")
+        opened = found["open"].split("(")[1:]
+        if len(opened) > 1 or (opened and inside) or len(found["close"]) > (1 if opened or inside else 0):
+            raise Fault(word, "begins or ends an entity within another one, and a word has one tag: keep the outer one")
+        if opened:
+            begun = word
+        type_ = opened[0].strip() if opened else inside
+        result.append(f"{'B' if opened else 'I'}-{type_}" if type_ else OUTSIDE)
+        inside = "" if found["close"] else type_
+    if inside:
+        raise Fault(begun, "begins an entity that does not end in its sentence")
+    return result
+
+
+def _place_of(sentences: Sequence[Example], tag: str) -> str:
+    return next(each.place_of_word(each.target.index(tag)) for each in sentences if tag in each.target)
+
+
+def _refuse(sentences: Sequence[Example], tag: str, compared: str, option: str) -> None:
+    raise ValueError(
+        f"{_place_of(sentences, tag)}: the tag {tag!r} is neither O nor B-TYPE, I-TYPE, E-TYPE or S-TYPE"
+        f"{compared and f', {compared}'}. Correct the tag, or name another column by {option}; for tags without entities, "
+        "such as parts of speech, give --scheme plain, and for types without letters --scheme io."
+    )
+
+
+def _check_scheme(split: str, sentences: Sequence[Example], scheme: str | None, strict: bool) -> None:
+    """Refuse tags that are not valid in their scheme, or warn of them."""
+    name = scheme or scheme_of([each.target for each in sentences])
+    checked = _CHECKED_AS.get(name, name)
+    faults = []
+    for sentence in sentences:
+        right = tags_of(entities_of(sentence.target), len(sentence.target), checked)
+        for word in invalid_places(sentence.target, checked):
+            faults.append(f"{sentence.place_of_word(word)}: {sentence.target[word]}, read as {right[word]}")
+    if faults and strict:
+        raise ValueError(
+            f"{faults[0]}: the tag is not valid in {name.upper()} after the one before it, and {len(faults):,} tags "
+            "of this file are not. Correct the file, name its --scheme, or leave --strict out: tags are then read as "
+            "conlleval reads them."
+        )
+    if faults:
+        more = f"; and {len(faults) - _NUM_NAMED:,} more" if len(faults) > _NUM_NAMED else ""
+        logger.warning(
+            f"{split}: {len(faults):,} tags are not valid in {name.upper()} and are read as conlleval reads them: "
+            f"{'; '.join(faults[:_NUM_NAMED])}{more}"
+        )
+    logger.info(f"{split}: tags in {name.upper()}")

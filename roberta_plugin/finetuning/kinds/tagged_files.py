@@ -1,0 +1,392 @@
+"""Files of tagged words -> examples whose `texts` are the words, `target` the tags, and `group` the document.
+
+    CoNLL columns   a word per line with its columns, separated by tabs or spaces; a blank line ends a sentence;
+                    -DOCSTART- begins a document
+    CoNLL-U         (.conllu) ten columns with tabs, of which FORM and UPOS are read, or others by name or number, or a
+                    key of FEATS or MISC; the words are those of Universal Dependencies: of a token of several words,
+                    such as 3-4, the words 3 and 4; empty nodes, such as 8.1, are left out
+    lists           JSON Lines, Parquet, Arrow, CSV: {"tokens": ["New", "York"], "tags": ["B-LOC", "I-LOC"]}, perhaps
+                    with "document"
+
+The name of a file says which; all other names are those of columns. Columns are cut at tabs if the line has any, so that
+words may then hold spaces, else at spaces; other white space and invisible characters are part of a word. A line of
+white space alone is blank (WNUT-17 ends its sentences with a tab).
+
+Comments of columns, such as "# id 17", stand before the first word of a sentence: lines that begin with # and white
+space and are no words, because they have other columns than the words, or a tag that no other line has.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.records import values_of
+from roberta_plugin.spelling import meant
+from roberta_plugin.tables import Row, check_list, check_text, named_format, read_table, short, text_lines
+from roberta_plugin.tables import without_compression
+
+logger = logging.getLogger(__name__)
+
+LISTS = ("jsonl", "parquet", "arrow", "csv")  # formats with lists of words
+ENDINGS = (".conll", ".bio", ".iob", ".iob2", ".conllu", ".conllup")  # of files that nothing but tags has
+_DOCUMENT = "-DOCSTART-"
+_COLUMN_OPTIONS = ("--tokens-column", "--tags-column")
+Columns = tuple[str | None, str | None]
+_TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("tags", "ner_tags", "labels")
+_COMMENT = re.compile(r"#+(\s|$)")
+_NAMED_COMMENT = re.compile(r"#\s*\w+\s*=")
+
+
+def is_universal(path: Path) -> bool:
+    """Whether a file is CoNLL-U, by its name."""
+    return without_compression(path).endswith((".conllu", ".conllup"))
+
+
+def _sentence(
+    path: Path, words: Sequence[str], tags: Sequence[str] | None, document: int, lines: Sequence[int]
+) -> Example:
+    """A sentence; `document` is a number from 0 on, or -1 if the file names none."""
+    are_in_order = list(lines) == list(range(lines[0], lines[0] + len(lines)))
+    return Example(
+        path,
+        lines[0],
+        str(lines[0]),
+        tuple(words),
+        None if tags is None else tuple(tags),
+        group="" if document < 0 else str(document),
+        lines=() if are_in_order else tuple(lines),
+    )
+
+
+def read_file(
+    path: Path,
+    *,
+    columns: Columns = (None, None),
+    needs_tags: bool,
+    called: tuple[str, str] = _COLUMN_OPTIONS,
+    reads_tags: bool = True,
+) -> list[Example]:
+    """Read and check a file.
+
+    `columns` of words and tags are names or numbers, None: the usual ones; `called` are the options that name them.
+    Without `reads_tags`, tags are not looked for.
+    """
+    if named_format(path) in LISTS:
+        sentences = list(_read_lists(path, columns, called))
+    elif is_universal(path):
+        sentences = list(_read_universal(path, columns, called, reads_tags=reads_tags))
+    else:
+        sentences = list(_read_columns(path, columns, called, reads_tags=reads_tags))
+    if not any(sentence.texts for sentence in sentences):
+        raise ValueError(f"{path} holds no words: give a file of tagged words.")
+    for sentence in sentences:
+        if sentence.target is None and needs_tags:
+            raise ValueError(
+                f"{sentence.place_of_word(0)}: there are no tags, which only a test file may lack. Add them, or name "
+                f"their column: {called[1]}."
+            )
+        if (sentence.target is None) != (sentences[0].target is None):
+            raise ValueError(
+                f"{sentence.place_of_word(0)}: some sentences have tags and some have none. Correct the file."
+            )
+    return sentences
+
+
+def _read_columns(path: Path, wanted: Columns, called: tuple[str, str], *, reads_tags: bool) -> Iterator[Example]:
+    lines = [line.rstrip("\r\n") for line in text_lines(path)]
+    columns = _Columns(path, wanted, called, reads_tags=reads_tags)
+    comments = _comments(lines, columns)
+    if comments:
+        logger.info(f"{path}: {len(comments):,} lines, such as {short(lines[min(comments)])}, are left out as comments")
+    words: list[str] = []
+    tags: list[str] = []
+    numbers: list[int] = []
+    first_mark = next((place for place, line in enumerate(lines) if line.lstrip(" ").startswith(_DOCUMENT)), None)
+    has_words_before = any(line.strip() for line in lines[:first_mark])
+    documents = 0 if has_words_before else -1
+    for number, line in enumerate([*lines, ""], start=1):
+        if number - 1 in comments:
+            continue
+        cells = _cells(line)
+        is_word = bool(line.strip()) and not cells[0].startswith(_DOCUMENT)
+        if not is_word and words:
+            yield _sentence(
+                path, words, tags if columns.has_tags else None, -1 if first_mark is None else documents, numbers
+            )
+            words, tags, numbers = [], [], []
+        if not is_word:
+            documents += bool(line.strip())
+        elif columns.are_known(cells):
+            word, tag = columns.read(cells, number)
+            numbers.append(number)
+            words.append(word)
+            tags.append(tag)
+
+
+def _comments(lines: Sequence[str], columns: _Columns) -> set[int]:
+    """The places of the lines that are comments; see the head of this file."""
+    candidates: list[int] = []
+    others: list[list[str]] = []
+    is_begin = True
+    for place, line in enumerate(lines):
+        is_blank = not line.strip() or line.lstrip(" ").startswith(_DOCUMENT)
+        is_named = is_begin and _NAMED_COMMENT.match(line)
+        if is_begin and (_COMMENT.match(line) or is_named) and not (columns.are_named_by(_cells(line)) and not others):
+            candidates.append(place)
+        elif not is_blank:
+            others.append(_cells(line))
+            is_begin = False
+        else:
+            is_begin = True
+    if not others or not candidates:
+        return set()
+    number, tag = len(others[0]), columns.place_of_tag(others[0])
+    known = {cells[tag] for cells in others if tag < len(cells)}
+    fitting = [place for place in candidates if len(_cells(lines[place])) == number]
+    counts = Counter(_cells(lines[place])[tag] for place in fitting)
+    are_words = {
+        place
+        for place in fitting
+        for own in [_cells(lines[place])[tag]]
+        if number == 1 or own in known or counts[own] > 1 or not _COMMENT.match(lines[place])
+    }
+    return {*candidates} - are_words
+
+
+def _cells(line: str) -> list[str]:
+    """Example: "New York\\tB-LOC" -> ["New York", "B-LOC"]; "EU NNP  B-ORG" -> ["EU", "NNP", "B-ORG"]."""
+    if "\t" in line:
+        return [cell.strip(" ") for cell in line.split("\t")]
+    return [cell for cell in line.split(" ") if cell] or [""]
+
+
+class _Columns:
+    """The columns of words and tags in a file."""
+
+    def __init__(self, path: Path, wanted: Columns, called: tuple[str, str], *, reads_tags: bool) -> None:
+        self._path, self._num_cells, self._called = path, 0, called
+        self._wanted = wanted if reads_tags else (wanted[0], None)
+        self._has_header = any(name is not None and not name.isdecimal() for name in self._wanted)
+        self._words = self._tags = 0
+        self.has_tags = reads_tags
+
+    def are_named_by(self, cells: list[str]) -> bool:
+        """Whether the cells are those of a header with the wanted names."""
+        return self._has_header and any(name in cells for name in self._wanted if name and not name.isdecimal())
+
+    def place_of_tag(self, cells: list[str]) -> int:
+        """The place of the tag in lines such as this one."""
+        tags = self._wanted[1]
+        if tags is None:
+            return len(cells) - 1
+        return cells.index(tags) if tags in cells and not tags.isdecimal() else int(tags) - 1 if tags.isdecimal() else 0
+
+    def are_known(self, cells: list[str]) -> bool:
+        """Whether the columns are known; the first line may be a header that names them."""
+        if self._num_cells:
+            return True
+        self._num_cells = len(cells)
+        words, tags = self._wanted
+        self._words = self._place(words or "1", self._called[0], cells)
+        self.has_tags = self.has_tags and (len(cells) > 1 or tags is not None)
+        self._tags = self._place(tags or str(len(cells)), self._called[1], cells)
+        if self._words == self._tags and self.has_tags:
+            raise ValueError(
+                f"{self._path}: words and tags are both in column {self._words + 1}: give two different ones by "
+                f"{' and '.join(self._called)}."
+            )
+        return not self._has_header
+
+    def _place(self, name: str, option: str, cells: list[str]) -> int:
+        if not name.isdecimal():
+            if name not in cells:
+                other = meant(name, cells)
+                question = "" if other is None else f"Is {other!a} meant, which differs in its spelling only? "
+                raise ValueError(
+                    f"{self._path}: {option} {name}, but the first line names the columns {', '.join(cells)[:200]}. "
+                    f"{question}Give one of them, or a number from 1 on."
+                )
+            return cells.index(name)
+        if not 1 <= int(name) <= len(cells):
+            raise ValueError(f"{self._path}: {option} {name}, but the first line has {len(cells)} columns.")
+        return int(name) - 1
+
+    def read(self, cells: list[str], number: int) -> tuple[str, str]:
+        """The word and the tag of a line."""
+        if len(cells) != self._num_cells:
+            raise ValueError(
+                f"{self._path}, line {number} has {len(cells)} columns, and the first line {self._num_cells}: "
+                f"{short(' '.join(cells))}. Correct the line; columns are separated by tabs or spaces, and comments "
+                "stand before the first word of a sentence and begin with '# '."
+            )
+        word, tag = cells[self._words], cells[self._tags]
+        if self.has_tags and not tag:
+            raise ValueError(f"{self._path}, line {number}: the tag of {word!r} is empty. Write O if it has none.")
+        return word, tag
+
+
+_UNIVERSAL = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+_GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=(.*)")  # of CoNLL-U Plus
+_NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
+_EMPTY = "_"
+
+
+class _Word(NamedTuple):
+    """A word of CoNLL-U."""
+
+    line: int
+    cells: list[str]
+
+
+def _read_universal(path: Path, wanted: Columns, called: tuple[str, str], *, reads_tags: bool) -> Iterator[Example]:
+    names, sentences, counts = _universal_sentences(path)
+    words = _UniversalColumn(path, names, wanted[0] or "FORM", called[0], sentences)
+    tags = _UniversalColumn(path, names, wanted[1] or "UPOS", called[1], sentences) if reads_tags else None
+    if tags is not None and words.name == tags.name:
+        raise ValueError(f"{path}: words and tags are both {words.name}: give two by {' and '.join(called)}.")
+    if tags is not None and all(tags.value(word) == _EMPTY for _, of_sentence in sentences for word in of_sentence):
+        tags = None  # as in the files of shared tasks
+    left_out = [f"{number:,} {what}" for what, number in counts.items() if number]
+    logger.info(
+        f"{path}: the words are {words.name}" + (f", the tags {tags.name}" if tags else "")
+        + (f"; {' and '.join(left_out)} are left out" if left_out else "")
+    )
+    for document, of_sentence in sentences:
+        lines = [word.line for word in of_sentence]
+        texts = [words.value(word) for word in of_sentence]
+        yield _sentence(path, texts, tags and [tags.value(word) for word in of_sentence], document, lines)
+
+
+def _universal_sentences(path: Path) -> tuple[list[str], list[tuple[int, list[_Word]]], Counter[str]]:
+    """The names of the columns, the document and words of each sentence, and how many lines are no words."""
+    names, document, words = list(_UNIVERSAL), -1, list[_Word]()
+    sentences: list[tuple[int, list[_Word]]] = []
+    counts: Counter[str] = Counter()
+    for number, text in enumerate([*text_lines(path), ""], start=1):
+        line = text.rstrip("\r\n")
+        if line.startswith("#"):
+            if found := _GLOBAL_COLUMNS.match(line):
+                names = found[1].split()
+            document += bool(_NEW_DOCUMENT.match(line))
+        elif not line.strip():
+            if words:
+                sentences.append((document, words))
+            words = []
+        else:
+            cells = line.split("\t")
+            if len(cells) != len(names):
+                raise ValueError(
+                    f"{path}, line {number} has {len(cells)} columns, and CoNLL-U has {len(names)}, separated by tabs: "
+                    f"{short(line)}. Correct the line, or let the name end in .conll if these are other columns."
+                )
+            id_ = cells[names.index("ID")] if "ID" in names else "1"
+            if re.fullmatch(r"\d+-\d+", id_):
+                counts["tokens of several words"] += 1
+            elif re.fullmatch(r"\d+\.\d+", id_):
+                counts["empty nodes"] += 1
+            elif id_.isdecimal():
+                words.append(_Word(number, cells))
+            else:
+                raise ValueError(
+                    f"{path}, line {number}: {short(id_)} is not the number of a word, such as 3, 3-4 or 8.1. Correct "
+                    "the line, or let the name end in .conll if these are other columns."
+                )
+    return names, sentences, counts
+
+
+class _UniversalColumn:
+    """A column of CoNLL-U, or a key of FEATS or MISC."""
+
+    def __init__(
+        self, path: Path, names: list[str], wanted: str, option: str, sentences: Sequence[tuple[int, list[_Word]]]
+    ) -> None:
+        self._key, self.name = "", wanted
+        by_name = {name.casefold(): place for place, name in enumerate(names)}
+        if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
+            self._places = [int(wanted) - 1]
+            self.name = names[self._places[0]]
+        elif wanted.casefold() in by_name:
+            self._places = [by_name[wanted.casefold()]]
+            self.name = names[self._places[0]]
+        else:
+            self._key = wanted
+            self._places = [place for place, name in enumerate(names) if name in ("FEATS", "MISC")]
+            words = [word for _, of_sentence in sentences for word in of_sentence]
+            if words and not any(self._value_of_key(word) for word in words):
+                keys = {
+                    each.partition("=")[0]: None
+                    for word in words
+                    for place in self._places
+                    for each in word.cells[place].split("|")
+                    if "=" in each
+                }
+                raise ValueError(
+                    f"{path}: {option} {wanted} is none of the columns {', '.join(names)}, and none of the features "
+                    f"{', '.join(keys)[:200] or '(there are none)'}. Give one of them, or a number from 1 on."
+                )
+
+    def _value_of_key(self, word: _Word) -> str:
+        for place in self._places:
+            for each in word.cells[place].split("|"):
+                key, equals, value = each.partition("=")
+                if equals and key == self._key:
+                    return value
+        return ""
+
+    def value(self, word: _Word) -> str:
+        """What a word has there; _ if it has nothing."""
+        return (self._value_of_key(word) if self._key else word.cells[self._places[0]].strip()) or _EMPTY
+
+
+def _read_lists(path: Path, wanted: Columns, called: tuple[str, str]) -> Iterator[Example]:
+    documents, before = -1, object()
+    for row in read_table(path):
+        record, where = row.values, row.where
+        words = _list_of(row, wanted[0], _TOKEN_FIELDS, called[0])
+        if words is None:
+            raise ValueError(f"{where} lacks the field {_TOKEN_FIELDS[0]}. Add it, or name another: {called[0]}.")
+        tags = _list_of(row, wanted[1], _TAG_FIELDS, called[1], are_tags=True)
+        if tags is not None and len(tags) != len(words):
+            raise ValueError(f"{where} has {len(words)} words and {len(tags)} tags. Give one tag to each word.")
+        document = record.get("document")
+        if document is not None and document != before:
+            documents, before = documents + 1, document
+        group = "" if document is None else str(documents)
+        yield Example(path, row.line, str(row.line), words, tags, group=group)
+
+
+def _list_of(
+    row: Row, name: str | None, usual: tuple[str, ...], option: str, *, are_tags: bool = False
+) -> tuple[str, ...] | None:
+    """The texts in a field of a record: that of the option, or the first usual one that is there."""
+    record: Mapping[str, Any] = row.values
+    if name is not None and name not in record:
+        raise ValueError(f"{row.where} lacks the field {name} of {option}: it has {', '.join(record) or 'none'}.")
+    name = name or next((field for field in usual if field in record), None)
+    if name is None or record[name] is None:
+        return None
+    if not are_tags:
+        check_words(row, name)
+    found = values_of(row, name)
+    values = check_list(record[name] if found is None else found, name, row.where)
+    if are_tags and any(type(value) is int for value in values):
+        raise ValueError(f"{row.where}: {name} holds numbers: write the names of the tags, such as B-PER.")
+    return tuple(
+        check_text(value, f"{name}, entry {place + 1},", row.where, may_be_empty=not are_tags)
+        for place, value in enumerate(values)
+    )
+
+
+def check_words(row: Row, name: str) -> None:
+    """Refuse a row of CSV with one word, as tables with a word per row have it."""
+    if named_format(row.path) == "csv" and values_of(row, name) is None:
+        raise ValueError(
+            f"{row.where}: the column {name!r} must hold a list of words, found {short(row.values[name])}. Write lists, "
+            "as in JSON Lines, or write columns with a word per line and an empty line between texts (.conll)."
+        )
