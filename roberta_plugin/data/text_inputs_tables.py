@@ -157,6 +157,13 @@ def groups_of(source: TextInput) -> tuple[Group, ...]:
         return tuple(Group(len(batch), _checked(batch.column(source.column)).nbytes) for batch in batches)
 
 
+def schema_metadata(source: TextInput) -> Mapping[bytes, bytes]:
+    """What other programs have written into the schema of Parquet or Arrow."""
+    with _opened(source) as file:
+        schema = file.schema_arrow if source.form == "parquet" else file.schema
+        return dict(schema.metadata or {})
+
+
 def num_rows_before(source: TextInput, start: int) -> int:
     """Rows before a row group."""
     return sum(group.num_rows for group in groups_of(source)[:start])

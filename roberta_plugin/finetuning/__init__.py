@@ -20,6 +20,7 @@ roberta_summarization or roberta_embedding:
 For all of them:
 
     records             fields of a row or a record   -> texts, values, numbers, by the same rules
+    label_names         numbers of labels             -> their names, which a file or an option has, or no label
     examples            rows                          -> examples; labels in order, their weights
     options             the options of each task, as dataclasses with help texts
 

@@ -132,7 +132,12 @@ _MISSING = ("nan", "<na>", "null", "n/a", "#n/a")  # what programs write for a m
 
 
 def order_labels(
-    pairs: Iterable[tuple[str, Example]], listed: Sequence[str] | None, *, path: object, least: int = 2
+    pairs: Iterable[tuple[str, Example]],
+    listed: Sequence[str] | None,
+    *,
+    path: object,
+    least: int = 2,
+    source: str = "",
 ) -> list[str]:
     """The labels in the order of their numbers.
 
@@ -141,6 +146,7 @@ def order_labels(
         listed: the labels of --labels, in their order; None: those of the table, sorted, as numbers if all are whole.
         path: the table, for messages.
         least: how many labels there must be.
+        source: what has the listed labels, if it is not --labels.
 
     Raises:
         ValueError: if a label is not among `listed`, if there are fewer than `least`, or if there are so many that the
@@ -157,14 +163,14 @@ def order_labels(
         for label, example in seen.items():
             if label not in listed:
                 raise ValueError(
-                    f"{example.where}: the label {label!r} is none of --labels {' '.join(listed)}."
-                    f"{_question(label, listed)} Add it there, or correct the row."
+                    f"{example.where}: the label {label!r} is none of {source or '--labels'} {' '.join(listed)}."
+                    f"{_question(label, listed)} Add it there, or correct the row"
+                    + ("; --label-names names labels that are numbers." if label.isdecimal() else ".")
                 )
         never = [label for label in listed if label not in seen]
         if never:
-            logger.warning(
-                f"{path}: no row has the label {never[0]!r} of --labels ({len(never)} of {len(listed)} lack)."
-            )
+            of_all = f"({len(never)} of {len(listed)} lack)"
+            logger.warning(f"{path}: no row has the label {never[0]!r} of {source or '--labels'} {of_all}.")
         labels = list(listed)
     else:
         are_numbers = all(_NUMBER.fullmatch(label) for label in seen)
@@ -177,10 +183,10 @@ def order_labels(
             else f"{path}: no row has a label. Is --label-column right?"
         )
     for label in seen:
-        if label.casefold() in _MISSING:
+        if label.casefold() in _MISSING or (label in ("-", "?") and "+" not in seen):
             logger.warning(
                 f"{seen[label].where}: the label is the text {label!r}, which counts as a label of its own. If it "
-                "stands for a missing one, as pandas writes it, leave such rows out."
+                "stands for a missing one, as pandas or SNLI write it, leave such rows out."
             )
     warn_of_look_alikes({label: example.where for label, example in seen.items()}, what="label")
     if listed is None and (len(labels) > _MOST_LABELS or (num_labels >= _FEW_ROWS and len(labels) > num_labels / 2)):

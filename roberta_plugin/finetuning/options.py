@@ -138,16 +138,23 @@ class TaggingOptions(FileOptions):
         metavar="COLUMN",
     )
     tags_column: str | None = option(
-        "the same for the tags (the last column; of CoNLL-U UPOS, or a feature such as Case; the field tags or ner_tags)",
+        "the same for the tags (the last column; of CoNLL-U UPOS, or a feature such as Case; the field tags or "
+        "ner_tags)",
         metavar="COLUMN",
     )
     scheme: str | None = option(
-        "how the files mark entities (default: found out); io: by types without letters; plain: the tags are no entities, "
-        "such as parts of speech",
+        "how the files mark entities (default: found out); io: by types without letters; plain: the tags are no "
+        "entities, such as parts of speech",
         choices=SCHEMES,
     )
     types: str | None = option(
         "types of the entities, separated by commas (default: those of the files)", metavar="TYPES", tasks=("tagging",)
+    )
+    label_names: tuple[str, ...] | None = option(
+        "names of the tags 0, 1, ..., where a file has numbers and does not carry their names",
+        metavar="TAG",
+        nargs="+",
+        tasks=("tagging",),
     )
     strict: bool = option(
         "refuse tags that are not valid in their scheme, instead of reading them as conlleval does", default=False
@@ -319,6 +326,13 @@ class CustomOptions(FileOptions):
         metavar="LABEL",
         nargs="+",
     )
+    label_names: tuple[str, ...] | None = option(
+        "names of the labels or tags 0, 1, ..., where the column has numbers and the file does not carry their names",
+        default_text="those of the file, dataset_info.json or README.md",
+        goes_with=one_of_kinds("classification", "pair", "multi-label", "tagging"),
+        metavar="LABEL",
+        nargs="+",
+    )
     positive_label: str | None = option(
         "classification: of two labels, the one that f1, average_precision and thresholds are of",
         default_text="the second",
@@ -428,7 +442,7 @@ class CustomOptions(FileOptions):
 
         Values may be those that a prepared folder records: lists instead of tuples, and multi_label for multi-label.
         """
-        for name in ("label_column", "choices_columns", "labels", "negative_column"):
+        for name in ("label_column", "choices_columns", "labels", "label_names", "negative_column"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, tuple(map(str, value)) or None)
@@ -451,7 +465,7 @@ class CustomOptions(FileOptions):
                 f"--score-range {self.score_range[0]:g} {self.score_range[1]:g}: give the lowest score first, then the "
                 "highest."
             )
-        for name in ("labels", "label_column", "choices_columns", "negative_column"):
+        for name in ("labels", "label_names", "label_column", "choices_columns", "negative_column"):
             values = getattr(self, name) or ()
             if len(set(values)) != len(values):
                 raise ValueError(f"--{name.replace('_', '-')} {' '.join(values)}: one of them occurs twice.")

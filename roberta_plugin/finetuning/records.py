@@ -126,10 +126,12 @@ def _as_python(text: str) -> str:
         is_type, before = is_type and word != ")", word
         if is_module or is_call or is_type:
             continue
-        starts = word in _BRACKETS or token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING)
+        after = token.line[token.end[1] : token.end[1] + 1]
+        is_sign = word in ("-", "+") and token.line[: token.start[1]][-1:].isspace() and not after.isspace()
+        starts = word in _BRACKETS or is_sign or token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING)
         parts += [","] if ended and starts else []
         parts.append(_NAMES.get(word, word) if is_name else word)
-        ended = word in _BRACKETS.values() or (starts and word not in _BRACKETS)
+        ended = word in _BRACKETS.values() or (starts and word not in _BRACKETS and not is_sign)
     return " ".join(parts)
 
 

@@ -29,7 +29,7 @@ FLOORS = [
     {"finetuning/benchmarks", "finetuning/options"},
     {"finetuning/kinds"},
     {"finetuning/layouts"},
-    {"finetuning/examples"},
+    {"finetuning/examples", "finetuning/label_names"},
     {"finetuning/records", "finetuning/prepared"},
     {"models"},
     {"tables.py", "reports.py"},

@@ -54,7 +54,7 @@ from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit, shown_texts
 from roberta_plugin.spelling import meant
-from roberta_plugin.tables import with_unique_ids
+from roberta_plugin.tables import Row, with_unique_ids
 
 Key = Callable[[Example], Sequence[str]]
 """The texts of an example that must not be on both sides."""
@@ -201,6 +201,7 @@ def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
         "valid_share": None if options.valid else share,
         "class_weights": weights_of(options.class_weights or ("none",)),
         **({"labels": with_positive(options.labels, options.positive_label)} if options.labels else {}),
+        **({"label_names": list(options.label_names)} if options.label_names else {}),
         **({"positive_label": options.positive_label} if options.positive_label else {}),
     }
     recorded |= type(table_kind(recorded)).settings_of(options, max_length=max_length)
@@ -222,7 +223,11 @@ def records(
     of_table = reading.settings_of_table(files["train"][0])
     settings = {**settings, **of_table}
     reading = table_kind(settings)
-    splits = reading.unified({split: _read(path, reading, split=split) for split, (path,) in files.items()})
+    tables = {split: _rows(path, reading) for split, (path,) in files.items()}
+    reading = reading.with_numbers(files["train"][0], tables["train"], is_train=True)
+    splits = reading.unified(
+        {split: _read(path, tables[split], reading, split=split) for split, (path,) in files.items()}
+    )
     table = splits["train"]
     if "valid" not in splits:
         try:
@@ -275,12 +280,42 @@ def _hardest(prepared: Prepared, split: PreparedSplit, outcome: Outcome) -> list
     ]
 
 
-def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
-    """The examples of a table; a test table may have no labels at all."""
+def _rows(path: Path, kind: TableKind) -> list[Row]:
+    """The rows of a table."""
     rows = list(kind.rows(path))
     if not rows:
         raise ValueError(f"{path} has no rows: the table is empty or holds a header only.")
-    without = [row for row in rows if not kind.is_labelled(row)] if split == "test" else []
+    return rows
+
+
+def _marked_left_out(path: Path, rows: list[Row], kind: TableKind, *, split: str) -> list[Row]:
+    """The rows without those that say by -1 that they have no label; all rows of a test table if none has one."""
+    marked = [row for row in rows if kind.is_marked(row)]
+    if marked and len(marked) < len(rows):
+        logger.warning(
+            f"{marked[0].where}: the label is -1, which stands for no label: {len(marked):,} of {len(rows):,} rows of "
+            "the table have none and are left out."
+        )
+        return [row for row in rows if not kind.is_marked(row)]
+    if marked and split != "test":
+        raise ValueError(
+            f"{path}: every row has the label -1, which stands for no label. Only a test table may have no labels: "
+            f"name another table by --{split}."
+        )
+    if marked:
+        logger.warning(
+            f"{path}: every row has the label -1, which stands for no label: they are predicted, not measured"
+        )
+    return rows
+
+
+def _read(path: Path, rows: list[Row], kind: TableKind, *, split: str) -> list[Example]:
+    """The examples of a table; a test table may have no labels at all."""
+    if split != "train":
+        kind = kind.with_numbers(path, rows, is_train=False)
+    rows = _marked_left_out(path, rows, kind, split=split)
+    is_without = [kind.is_marked(row) or not kind.is_labelled(row) for row in rows]
+    without = [row for row, lacks in zip(rows, is_without, strict=True) if lacks] if split == "test" else []
     for column in kind.settings["label_column"] if len(without) == len(rows) else ():
         other = None if column in rows[0].values else meant(column, rows[0].values)
         if other is not None:

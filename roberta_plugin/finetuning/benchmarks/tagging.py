@@ -53,6 +53,7 @@ from roberta_plugin.tables import without_compression
 logger = logging.getLogger(__name__)
 
 _READ = ("tokens_column", "tags_column", "scheme", "types")
+_READ_IF_GIVEN = ("label_names",)
 _LISTS = (".jsonl", ".ndjson", ".json", ".parquet", ".arrow", "")
 _ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", ".conllu", ".conllup", *_LISTS)
 # task -> split -> names that its file may have, the first one that exists
@@ -100,8 +101,8 @@ def _file(raw: Path, names: Sequence[str], *, has_any_name: bool) -> list[Path]:
     found = [path for path in sorted(raw.glob("*")) if has_any_name and without_compression(path).endswith(ends)]
     if len(found) > 1:
         raise ValueError(
-            f"{raw} has several files with such a name: {', '.join(path.name for path in found[:4])}. Name one of them by "
-            "--train, --valid or --test."
+            f"{raw} has several files with such a name: {', '.join(path.name for path in found[:4])}. Name one of them "
+            "by --train, --valid or --test."
         )
     return found
 
@@ -111,7 +112,16 @@ def records(
 ) -> tuple[dict[str, list[Example]], dict[str, Any]]:
     """`Benchmark.records`; the labels of the model are found in the files."""
     columns = (options.tokens_column, options.tags_column)
-    splits = {split: read_file(path, columns=columns, needs_tags=split != "test") for split, (path,) in files.items()}
+    splits = {
+        split: read_file(
+            path,
+            columns=columns,
+            needs_tags=split != "test",
+            label_names=options.label_names,
+            are_numbers=options.scheme == PLAIN,
+        )
+        for split, (path,) in files.items()
+    }
     unified_splits, labels = tags_and_labels(task, splits, options)
     return unified_splits, {"labels": labels}
 
@@ -189,7 +199,9 @@ def settings(*, max_length: int, options: TaggingOptions) -> dict[str, Any]:
     layout = TaggingLayout.with_defaults(
         max_length, doc_stride=options.doc_stride, label_pieces=options.label_pieces, context=options.context
     )
-    return {**asdict(layout), **{name: getattr(options, name) for name in _READ}, "kind": "tagging"}
+    read = {name: getattr(options, name) for name in _READ}
+    given = {name: list(value) for name in _READ_IF_GIVEN if (value := getattr(options, name))}
+    return {**asdict(layout), **read, **given, "kind": "tagging"}
 
 
 def predictions(split: str, entries: Entries) -> Mapping[str, Iterable[str]]:

@@ -53,6 +53,7 @@ class Classification(TextKind, TableKind):
     name = "classification"
     description = "chooses a class for a text or a pair of texts"
     has_labels = can_smooth = True
+    numbers_labels = knows_no_label = True
     decides_by = MappingProxyType({"threshold": "tune_threshold", "temperature": "calibrate"})
     scoring = ("threshold", "tune_threshold", "temperature", "calibrate")
     hugging_face = HuggingFace(
@@ -107,7 +108,7 @@ class Classification(TextKind, TableKind):
                 f"{row.where}: the column {self.label_column!r} must hold one label, found {short(value)}. Write the "
                 "label alone; --kind multi-label learns several, or vectors of 0 and 1."
             )
-        return label_of(value, self.label_column, row.where)
+        return label_of(self.numbering.name(value, row.where), self.label_column, row.where)
 
     @override
     def split_labels(self, example: Example) -> tuple[str, ...]:
@@ -116,7 +117,9 @@ class Classification(TextKind, TableKind):
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `TableKind.discover`: labels, and their weights."""
         pairs = ((example.target, example) for example in table)
-        labels = order_labels(pairs, self.settings.get("labels"), path=table[0].path)
+        names = self.numbering.names or None
+        listed = self.settings.get("labels") or names
+        labels = order_labels(pairs, listed, path=table[0].path, source=self.numbering.source if names else "")
         labels = with_positive(labels, self.settings.get("positive_label"))
         settings: dict[str, Any] = {"labels": labels}
         weights = self.settings["class_weights"]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ from roberta_plugin.finetuning.kinds.base import (
 )
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.label_names import OPTION, whole_number
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.records import flag_in, flags_in, values_of
 from roberta_plugin.tables import Row, short
@@ -52,7 +54,7 @@ class MultiLabel(TextKind, TableKind):
 
     name = "multi_label"
     description = "gives any number of labels to a text or a pair of texts"
-    has_labels = True
+    has_labels = numbers_labels = knows_no_label = True
     hugging_face = HuggingFace(
         **SEQUENCE_CLASSIFICATION,
         problem_type="multi_label_classification",
@@ -113,7 +115,9 @@ class MultiLabel(TextKind, TableKind):
             return ()
         parts = values_of(row, columns[0], separator=self.settings["label_separator"] or SEPARATOR)
         parts = [value] if parts is None else parts
-        labels = [label_of(part, columns[0], row.where) for part in parts]
+        labels = [label_of(self.numbering.name(part, row.where), columns[0], row.where) for part in parts]
+        if self.numbering.names:
+            return tuple(dict.fromkeys(labels))
         names, flags = self.settings.get("labels") or (), flags_in(parts)
         if flags is not None and not set(labels) <= set(names):
             if len(flags) == len(names):
@@ -124,16 +128,37 @@ class MultiLabel(TextKind, TableKind):
                 )
                 raise ValueError(
                     f"{row.where}: {short(value)} in the column {columns[0]!r} {has}. Name the label of each of its "
-                    "numbers by --labels, in their order."
+                    f"numbers by --labels, in their order; if it lists the numbers of labels, by {OPTION}."
                 )
         return tuple(dict.fromkeys(labels))
+
+    def with_numbers(self, path: Path, rows: Sequence[Row], *, is_train: bool) -> Self:
+        """See `TableKind.with_numbers`; refuses lists of which some are vectors, and some numbers of labels."""
+        made = super().with_numbers(path, rows, is_train=is_train)
+        columns, names = self.settings["label_column"], self.settings.get("labels") or ()
+        if made.numbering.names or not names or len(columns) != 1:
+            return made
+        cells = [(row, row.values.get(columns[0])) for row in rows]
+        lists = [(row, cell) for row, cell in cells if isinstance(cell, list) and cell]
+        vector = next((row for row, cell in lists if len(cell) == len(names) and flags_in(cell)), None)
+        numbers = [row for row, cell in lists if len(cell) != len(names) and None not in map(whole_number, cell)]
+        if vector is not None and numbers and not {"0", "1"} <= set(names):
+            raise ValueError(
+                f"{numbers[0].where}: {short(numbers[0].values[columns[0]])} in the column {columns[0]!r} is no vector "
+                f"of {len(names)} numbers, as {short(vector.values[columns[0]])} of line {vector.line} may be. If they "
+                f"are numbers of labels, give {OPTION} {' '.join(names)} instead of --labels; else write vectors alone."
+            )
+        return made
 
     @staticmethod
     def _is_present(row: Row, column: str) -> bool:
         value = row.value(column, option="--label-column")
         flag = flag_in(value)
         if flag is None:
-            raise ValueError(f"{row.where}: the column {column!r} must hold 1 or 0, found {short(value)}. Correct it.")
+            raise ValueError(
+                f"{row.where}: the column {column!r} must hold 1 or 0, found {short(value)}. Correct it, "
+                "or write -1 into all columns of a row that has no labels."
+            )
         return flag
 
     @override
@@ -146,9 +171,10 @@ class MultiLabel(TextKind, TableKind):
         columns = self.settings["label_column"]
         if self.settings["label_separator"] is None and not self.settings.get("labels") and len(columns) == 1:
             _check_separator(table)
-        listed = self.settings.get("labels") or (columns if len(columns) > 1 else None)
+        names = self.numbering.names or None
+        listed = self.settings.get("labels") or (columns if len(columns) > 1 else names)
         pairs = ((label, example) for example in table for label in example.target)
-        labels = order_labels(pairs, listed, path=table[0].path)
+        labels = order_labels(pairs, listed, path=table[0].path, source=self.numbering.source if names else "")
         if all(set(example.target) == set(table[0].target) for example in table):
             raise ValueError(
                 f"{table[0].path}: every row has the labels {', '.join(sorted(table[0].target))}, so there is "

@@ -14,16 +14,18 @@ Shapes: N examples of a split.
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.examples import Example, is_missing
 from roberta_plugin.finetuning.kinds.base import Kind
+from roberta_plugin.finetuning.label_names import Numbering, numbering_of
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs
 from roberta_plugin.finetuning.prepared import SplitWriter
 from roberta_plugin.tables import Row, check_text, format_of, read_table
@@ -31,6 +33,13 @@ from roberta_plugin.tables import Row, check_text, format_of, read_table
 
 class TableKind(Kind):
     """A kind of tables of your own."""
+
+    numbers_labels: ClassVar[bool] = False
+    """Whether numbers in the column of the label may stand for names."""
+    knows_no_label: ClassVar[bool] = False
+    """Whether -1 there may stand for no label."""
+    numbering = Numbering()
+    """What numbers there mean."""
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
@@ -46,6 +55,15 @@ class TableKind(Kind):
         """The column of the label."""
         return str(self.settings["label_column"][0])
 
+    @property
+    def label_columns(self) -> list[str]:
+        """The columns that say what is right."""
+        return list(self.settings["label_column"])
+
+    def numbered_column(self, row: Row) -> str:
+        """What a file calls the column whose numbers may stand for labels."""
+        return self.label_columns[0]
+
     @staticmethod
     def reads_alone(path: Path) -> bool:
         """Whether a file has a format that this kind alone reads (`rows`), by its name."""
@@ -58,6 +76,29 @@ class TableKind(Kind):
     def rows(self, path: Path) -> Iterator[Row]:
         """The rows of a file."""
         return read_table(path, delimiter=self.settings["delimiter"])
+
+    def with_numbers(self, path: Path, rows: Sequence[Row], *, is_train: bool) -> Self:
+        """This kind for the rows of a table: with what the numbers in its column of the label mean (`label_names`)."""
+        if len(self.label_columns) != 1 or not self.numbers_labels:
+            return self
+        column = self.numbered_column(rows[0])
+        made = copy.copy(self)
+        made.numbering = numbering_of(
+            path,
+            column,
+            [(row.where, row.values[column]) for row in rows if column in row.values],
+            given=self.settings.get("label_names"),
+            listed=self.settings.get("labels"),
+            before=None if is_train else self.numbering,
+        )
+        if made.numbering is not self.numbering:
+            made.numbering.log(path, column)
+        return made
+
+    def is_marked(self, row: Row) -> bool:
+        """Whether a row says by -1 that it has no label."""
+        cells = [row.values.get(column) for column in self.label_columns]
+        return self.knows_no_label and bool(cells) and all(map(self.numbering.is_none, cells))
 
     def is_labelled(self, row: Row) -> bool:
         """Whether a row says what is right; a test table may lack the column, or leave it empty."""

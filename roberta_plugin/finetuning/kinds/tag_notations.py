@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.entities import OUTSIDE, entities_of, invalid_places, scheme_of, tags_of
+from roberta_plugin.finetuning.kinds.entities import OUTSIDE, entities_of, invalid_places, scheme_of, split_tag, tags_of
 from roberta_plugin.finetuning.kinds.tagged_files import is_universal
+from roberta_plugin.finetuning.label_names import check_named
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ _USUAL = "letters"
 _BRACKETS = re.compile(r"(?P<open>(?:\([^()*]+)*)\*?(?P<close>\)*)")
 
 
-class Fault(ValueError):
+class TagError(ValueError):
     """A tag that cannot be read, by its place in a sentence."""
 
     def __init__(self, word: int, reason: str) -> None:
@@ -104,10 +105,24 @@ def are_entity_tags(tags: Iterable[str]) -> bool:
     return bool(typed) or not alone or "B" in alone or {"I", OUTSIDE} <= found
 
 
+def types_among(names: Sequence[str]) -> list[str] | None:
+    """The types of entities among the names of tags, in their order; None if they are written in another way.
+
+    Example: O, B-PER, I-PER, B-LOC and O, PER, LOC -> PER, LOC.
+    """
+    if are_entity_tags(names):
+        return [
+            *dict.fromkeys(
+                split_tag(name[:1].translate(_STANDARD_LETTERS) + name[1:])[1] for name in names if name != OUTSIDE
+            )
+        ]
+    return [name for name in names if name != OUTSIDE] if OUTSIDE in names else None
+
+
 def _read(sentence: Example, notation: Notation, option: str) -> Example:
     try:
         return sentence._replace(target=tuple(notation.read(sentence.target)))
-    except Fault as fault:
+    except TagError as fault:
         raise ValueError(
             f"{sentence.place_of_word(fault.word)}: the tag {sentence.target[fault.word]!r} {fault.reason}. Correct "
             f"the tag, or name another column by {option}."
@@ -122,12 +137,15 @@ def _notation_of(sentences: Sequence[Example], scheme: str | None, option: str, 
     outside = {OUTSIDE, "_"} if universal else {OUTSIDE}
     if scheme == IO:
         return _types_alone(_outside(counts) or OUTSIDE)
+    if scheme is None and all(tag.isdecimal() for tag in counts):
+        one = sentences[0]
+        check_named(counts, one.place_of_word(0), option)
     found = _notation_with_letters(counts, outside)
     others = [tag for tag in counts if found is not None and not _fits(tag, found, outside)]
     if found is not None and not others:
         if found.name != _USUAL or any(tag[:1] in "MW" for tag in counts):
             one = next((tag for tag in counts if tag not in outside), OUTSIDE)
-            logger.info(f"{path}: tags such as {one!r} are read as {found.read([one])[0]!r}")
+            logger.warning(f"{path}: tags such as {one!r} are read as {found.read([one])[0]!r}")
         return found
     if universal and scheme is None and not needs_entities:
         return Notation(PLAIN, tuple)
@@ -135,7 +153,8 @@ def _notation_of(sentences: Sequence[Example], scheme: str | None, option: str, 
         typed = next(tag for tag in counts if tag not in others and tag not in outside)
         _refuse(sentences, others[0], f"as {typed!r} is", option)
     if all(_is_bracket(tag) for tag in counts) and any("(" in tag for tag in counts):
-        logger.info(f"{path}: tags with brackets, such as {next(tag for tag in counts if '(' in tag)!r}, are entities")
+        one = next(tag for tag in counts if "(" in tag)
+        logger.warning(f"{path}: tags with brackets, such as {one!r}, are read as entities")
         return Notation("brackets", _of_brackets)
     one = next((tag for tag in counts if tag != _outside(counts)), OUTSIDE)
     if scheme is not None or needs_entities:
@@ -149,9 +168,9 @@ def _notation_of(sentences: Sequence[Example], scheme: str | None, option: str, 
         return Notation(PLAIN, tuple)
     if counts[nothing] < _IO_SHARE * counts.total():
         raise ValueError(
-            f"{_place_of(sentences, one)}: the tag {one!r} has no letter, as B-PER has, and {nothing!r} is a tag, but of "
-            f"{counts[nothing]:,} of {counts.total():,} words only. Give --scheme io if words in a row with the same "
-            f"tag are an entity, --scheme plain if tags are no entities, or name another column by {option}."
+            f"{_place_of(sentences, one)}: the tag {one!r} has no letter, as B-PER has, and {nothing!r} is a tag, but "
+            f"of {counts[nothing]:,} of {counts.total():,} words only. Give --scheme io if words in a row with the "
+            f"same tag are an entity, --scheme plain if tags are no entities, or name another column by {option}."
         )
     logger.warning(
         f"{path}: tags such as {one!r} have no letter, as B-PER has: words in a row with the same tag are read as one "
@@ -192,7 +211,7 @@ def _letters(name: str, outside: set[str]) -> Notation:
             elif name == _USUAL and len(tag) == 1 and tag in _LETTERS:
                 result.append(tag.translate(_STANDARD_LETTERS))
             else:
-                raise Fault(
+                raise TagError(
                     word, "is neither O nor B-TYPE, I-TYPE, E-TYPE or S-TYPE, as those of the training table are"
                 )
         return result
@@ -203,7 +222,7 @@ def _letters(name: str, outside: set[str]) -> Notation:
 def _fits(tag: str, notation: Notation, outside: set[str]) -> bool:
     try:
         notation.read([tag])
-    except Fault:
+    except TagError:
         return False
     return True
 
@@ -228,17 +247,19 @@ def _of_brackets(tags: Sequence[str]) -> list[str]:
     for word, tag in enumerate(tags):
         found = _BRACKETS.fullmatch(tag)
         if found is None:
-            raise Fault(word, "has no brackets around a type, as (PER* and *) have")
+            raise TagError(word, "has no brackets around a type, as (PER* and *) have")
         opened = found["open"].split("(")[1:]
         if len(opened) > 1 or (opened and inside) or len(found["close"]) > (1 if opened or inside else 0):
-            raise Fault(word, "begins or ends an entity within another one, and a word has one tag: keep the outer one")
+            raise TagError(
+                word, "begins or ends an entity within another one, and a word has one tag: keep the outer one"
+            )
         if opened:
             begun = word
         type_ = opened[0].strip() if opened else inside
         result.append(f"{'B' if opened else 'I'}-{type_}" if type_ else OUTSIDE)
         inside = "" if found["close"] else type_
     if inside:
-        raise Fault(begun, "begins an entity that does not end in its sentence")
+        raise TagError(begun, "begins an entity that does not end in its sentence")
     return result
 
 
@@ -249,8 +270,8 @@ def _place_of(sentences: Sequence[Example], tag: str) -> str:
 def _refuse(sentences: Sequence[Example], tag: str, compared: str, option: str) -> None:
     raise ValueError(
         f"{_place_of(sentences, tag)}: the tag {tag!r} is neither O nor B-TYPE, I-TYPE, E-TYPE or S-TYPE"
-        f"{compared and f', {compared}'}. Correct the tag, or name another column by {option}; for tags without entities, "
-        "such as parts of speech, give --scheme plain, and for types without letters --scheme io."
+        f"{compared and f', {compared}'}. Correct the tag, or name another column by {option}; for tags without "
+        "entities, such as parts of speech, give --scheme plain, and for types without letters --scheme io."
     )
 
 

@@ -8,9 +8,9 @@
     lists           JSON Lines, Parquet, Arrow, CSV: {"tokens": ["New", "York"], "tags": ["B-LOC", "I-LOC"]}, perhaps
                     with "document"
 
-The name of a file says which; all other names are those of columns. Columns are cut at tabs if the line has any, so that
-words may then hold spaces, else at spaces; other white space and invisible characters are part of a word. A line of
-white space alone is blank (WNUT-17 ends its sentences with a tab).
+The name of a file says which; all other names are those of columns. Columns are cut at tabs if the line has any, so
+that words may then hold spaces, else at spaces; other white space and invisible characters are part of a word. A line
+of white space alone is blank (WNUT-17 ends its sentences with a tab).
 
 Comments of columns, such as "# id 17", stand before the first word of a sentence: lines that begin with # and white
 space and are no words, because they have other columns than the words, or a tag that no other line has.
@@ -26,10 +26,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.label_names import Numbering, check_named, numbering_of
 from roberta_plugin.finetuning.records import values_of
 from roberta_plugin.spelling import meant
-from roberta_plugin.tables import Row, check_list, check_text, named_format, read_table, short, text_lines
-from roberta_plugin.tables import without_compression
+from roberta_plugin.tables import (
+    Row,
+    check_list,
+    check_text,
+    named_format,
+    read_table,
+    short,
+    text_lines,
+    without_compression,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +47,7 @@ ENDINGS = (".conll", ".bio", ".iob", ".iob2", ".conllu", ".conllup")  # of files
 _DOCUMENT = "-DOCSTART-"
 _COLUMN_OPTIONS = ("--tokens-column", "--tags-column")
 Columns = tuple[str | None, str | None]
-_TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("tags", "ner_tags", "labels")
+TOKEN_FIELDS, TAG_FIELDS = ("tokens", "words"), ("tags", "ner_tags", "labels")
 _COMMENT = re.compile(r"#+(\s|$)")
 _NAMED_COMMENT = re.compile(r"#\s*\w+\s*=")
 
@@ -71,11 +80,14 @@ def read_file(
     needs_tags: bool,
     called: tuple[str, str] = _COLUMN_OPTIONS,
     reads_tags: bool = True,
+    label_names: Sequence[str] | None = None,
+    are_numbers: bool = False,
 ) -> list[Example]:
     """Read and check a file.
 
     `columns` of words and tags are names or numbers, None: the usual ones; `called` are the options that name them.
-    Without `reads_tags`, tags are not looked for.
+    Without `reads_tags`, tags are not looked for. `label_names` are those of --label-names;
+    `are_numbers` says that tags are labels as they are, also numbers.
     """
     if named_format(path) in LISTS:
         sentences = list(_read_lists(path, columns, called))
@@ -85,6 +97,10 @@ def read_file(
         sentences = list(_read_columns(path, columns, called, reads_tags=reads_tags))
     if not any(sentence.texts for sentence in sentences):
         raise ValueError(f"{path} holds no words: give a file of tagged words.")
+    if reads_tags:
+        sentences = _named(path, sentences, columns[1], called[1], label_names, needs_tags, are_numbers)
+    if columns[0] is None and named_format(path) not in LISTS and not is_universal(path):
+        _check_words(path, sentences, called)
     for sentence in sentences:
         if sentence.target is None and needs_tags:
             raise ValueError(
@@ -98,12 +114,69 @@ def read_file(
     return sentences
 
 
+def _check_words(path: Path, sentences: Sequence[Example], called: tuple[str, str]) -> None:
+    """Refuse a first column that numbers the words of each sentence, as in UNER and GermEval."""
+    if sum(len(each.texts) > 1 for each in sentences) and all(
+        list(each.texts) == [str(number) for number in range(1, len(each.texts) + 1)] for each in sentences
+    ):
+        raise ValueError(
+            f"{path}: the first column numbers the words of each sentence. Name the columns of the words and the tags, "
+            f"such as {called[0]} 2 {called[1]} 3; a file of Universal Dependencies is called .conllu."
+        )
+
+
+def _named(
+    path: Path,
+    sentences: list[Example],
+    column: str | None,
+    option: str,
+    given: Sequence[str] | None,
+    needs_tags: bool,
+    are_numbers: bool,
+) -> list[Example]:
+    """The sentences with names for tags that are numbers, and without tags where all of them are -1."""
+    if named_format(path) not in LISTS and given is None:
+        return sentences
+    fields = [column] if column else TAG_FIELDS
+    found = [Numbering(), *(numbering_of(path, each, _cells_of(sentences), given=given) for each in fields)]
+    numbering = next((each for each in found if each.names), found[0])
+    numbering.log(path, column or "/".join(fields))
+    named: list[Example] = []
+    num_marked = 0
+    for sentence in sentences:
+        tags = sentence.target
+        if tags and numbering.is_none(list(tags)):
+            num_marked += 1
+            named.append(sentence._replace(target=None))
+            continue
+        if tags is not None:
+            tags = [numbering.name(tag, sentence.place_of_word(word)) for word, tag in enumerate(tags)]
+            if are_numbers:
+                tags = [str(tag) if type(tag) is int else tag for tag in tags]
+            elif not numbering.names:
+                check_named([tag for tag in tags if not isinstance(tag, str)], sentence.where, option)
+            tags = tuple(check_text(tag, f"tag {word + 1},", sentence.where) for word, tag in enumerate(tags))
+        named.append(sentence._replace(target=tags))
+    if num_marked and (needs_tags or num_marked < len(named)):
+        logger.warning(f"{path}: {num_marked:,} of {len(named):,} texts have -1 for tags, so none, and are left out")
+        named = [each for each in named if each.target is not None]
+        if not named:
+            raise ValueError(f"{path}: all texts have -1 for tags, so none, which only a test file may lack.")
+    return named
+
+
+def _cells_of(sentences: Sequence[Example]) -> list[tuple[str, Any]]:
+    return [(each.where, list(each.target)) for each in sentences if each.target is not None]
+
+
 def _read_columns(path: Path, wanted: Columns, called: tuple[str, str], *, reads_tags: bool) -> Iterator[Example]:
     lines = [line.rstrip("\r\n") for line in text_lines(path)]
     columns = _Columns(path, wanted, called, reads_tags=reads_tags)
     comments = _comments(lines, columns)
     if comments:
-        logger.info(f"{path}: {len(comments):,} lines, such as {short(lines[min(comments)])}, are left out as comments")
+        logger.warning(
+            f"{path}: {len(comments):,} lines, such as {short(lines[min(comments)])}, are left out as comments"
+        )
     words: list[str] = []
     tags: list[str] = []
     numbers: list[int] = []
@@ -253,8 +326,9 @@ def _read_universal(path: Path, wanted: Columns, called: tuple[str, str], *, rea
     if tags is not None and all(tags.value(word) == _EMPTY for _, of_sentence in sentences for word in of_sentence):
         tags = None  # as in the files of shared tasks
     left_out = [f"{number:,} {what}" for what, number in counts.items() if number]
-    logger.info(
-        f"{path}: the words are {words.name}" + (f", the tags {tags.name}" if tags else "")
+    logger.warning(
+        f"{path}: the words are {words.name}"
+        + (f", the tags {tags.name}" if tags else "")
         + (f"; {' and '.join(left_out)} are left out" if left_out else "")
     )
     for document, of_sentence in sentences:
@@ -348,10 +422,10 @@ def _read_lists(path: Path, wanted: Columns, called: tuple[str, str]) -> Iterato
     documents, before = -1, object()
     for row in read_table(path):
         record, where = row.values, row.where
-        words = _list_of(row, wanted[0], _TOKEN_FIELDS, called[0])
+        words = _list_of(row, wanted[0], TOKEN_FIELDS, called[0])
         if words is None:
-            raise ValueError(f"{where} lacks the field {_TOKEN_FIELDS[0]}. Add it, or name another: {called[0]}.")
-        tags = _list_of(row, wanted[1], _TAG_FIELDS, called[1], are_tags=True)
+            raise ValueError(f"{where} lacks the field {TOKEN_FIELDS[0]}. Add it, or name another: {called[0]}.")
+        tags = _list_of(row, wanted[1], TAG_FIELDS, called[1], are_tags=True)
         if tags is not None and len(tags) != len(words):
             raise ValueError(f"{where} has {len(words)} words and {len(tags)} tags. Give one tag to each word.")
         document = record.get("document")
@@ -363,8 +437,8 @@ def _read_lists(path: Path, wanted: Columns, called: tuple[str, str]) -> Iterato
 
 def _list_of(
     row: Row, name: str | None, usual: tuple[str, ...], option: str, *, are_tags: bool = False
-) -> tuple[str, ...] | None:
-    """The texts in a field of a record: that of the option, or the first usual one that is there."""
+) -> tuple[Any, ...] | None:
+    """The texts in a field of a record, or the tags: that of the option, or the first usual one that is there."""
     record: Mapping[str, Any] = row.values
     if name is not None and name not in record:
         raise ValueError(f"{row.where} lacks the field {name} of {option}: it has {', '.join(record) or 'none'}.")
@@ -375,10 +449,10 @@ def _list_of(
         check_words(row, name)
     found = values_of(row, name)
     values = check_list(record[name] if found is None else found, name, row.where)
-    if are_tags and any(type(value) is int for value in values):
-        raise ValueError(f"{row.where}: {name} holds numbers: write the names of the tags, such as B-PER.")
+    if are_tags:
+        return tuple(values)  # which `_named` checks
     return tuple(
-        check_text(value, f"{name}, entry {place + 1},", row.where, may_be_empty=not are_tags)
+        check_text(value, f"{name}, entry {place + 1},", row.where, may_be_empty=True)
         for place, value in enumerate(values)
     )
 
@@ -387,6 +461,6 @@ def check_words(row: Row, name: str) -> None:
     """Refuse a row of CSV with one word, as tables with a word per row have it."""
     if named_format(row.path) == "csv" and values_of(row, name) is None:
         raise ValueError(
-            f"{row.where}: the column {name!r} must hold a list of words, found {short(row.values[name])}. Write lists, "
-            "as in JSON Lines, or write columns with a word per line and an empty line between texts (.conll)."
+            f"{row.where}: the column {name!r} must hold a list of words, found {short(row.values[name])}. Write "
+            "lists, as in JSON Lines, or write columns with a word per line and an empty line between texts (.conll)."
         )

@@ -45,8 +45,17 @@ from roberta_plugin.finetuning.kinds.entities import (
 )
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.tables import TableKind
-from roberta_plugin.finetuning.kinds.tag_notations import PLAIN, are_entity_tags, unified
-from roberta_plugin.finetuning.kinds.tagged_files import ENDINGS, LISTS, check_words, is_universal, read_file
+from roberta_plugin.finetuning.kinds.tag_notations import PLAIN, are_entity_tags, types_among, unified
+from roberta_plugin.finetuning.kinds.tagged_files import (
+    ENDINGS,
+    LISTS,
+    TAG_FIELDS,
+    TOKEN_FIELDS,
+    check_words,
+    is_universal,
+    read_file,
+)
+from roberta_plugin.finetuning.label_names import OPTION, check_named
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import (
     SplitOfWindows,
@@ -57,8 +66,8 @@ from roberta_plugin.finetuning.layouts.words import (
     word_spans,
 )
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
-from roberta_plugin.finetuning.records import column_of, text_of, texts_of
-from roberta_plugin.tables import Row, named_format, read_table, without_compression
+from roberta_plugin.finetuning.records import column_of, text_of, texts_of, values_of
+from roberta_plugin.tables import Row, check_list, check_text, named_format, read_table, without_compression
 
 _WORDS, _TAGS = "tokens", "tags"
 _LAYOUT = ("doc_stride", "label_pieces", "context")
@@ -82,6 +91,7 @@ class Tagging(TableKind):
     default_head_name = "token_head"
     task = "roberta_tagging"
     has_labels = can_smooth = True
+    numbers_labels = knows_no_label = True
     outputs = ("token_logits",)
     scoring = ("valid_sequences",)
     validated_outputs = ("token_labels",)  # the logits of a large split would not fit into memory
@@ -138,7 +148,7 @@ class Tagging(TableKind):
             **asdict(TaggingLayout.with_defaults(max_length, doc_stride=min(128, max(1, max_length // 4)))),
             "text_column": options.text_column,
             "label_column": list(options.label_column or ()),
-            "scheme": options.scheme,
+            **({} if options.scheme is None else {"scheme": options.scheme}),
         }
 
     @property
@@ -162,7 +172,8 @@ class Tagging(TableKind):
     def rows(self, path: Path) -> Iterator[Row]:
         """See `TableKind.rows`: the words and tags of each text, as lists."""
         if named_format(path) in LISTS:
-            yield from read_table(path, delimiter=self.settings.get("delimiter"))
+            for row in read_table(path, delimiter=self.settings.get("delimiter")):
+                yield self._with_usual_names(row)
             return
         recorded = self.settings.get("text_column")
         if self.is_answering and is_universal(path) and recorded in (_WORDS, "words"):
@@ -172,12 +183,33 @@ class Tagging(TableKind):
         words, tags = self._columns
         words = named or words
         called = ("--text-column", "--label-column")
-        sentences = read_file(
-            path, columns=columns, needs_tags=False, called=called, reads_tags=not self.is_answering
-        )
+        sentences = read_file(path, columns=columns, needs_tags=False, called=called, reads_tags=not self.is_answering)
         for sentence in sentences:
             values = {words: list(sentence.texts), tags: None if sentence.target is None else list(sentence.target)}
             yield Row(path, sentence.line, values)
+
+    def _with_usual_names(self, row: Row) -> Row:
+        """The row, with the fields of words and tags that are called otherwise in many data sets."""
+        values = dict(row.values)
+        for column, usual, is_named in (
+            (_WORDS, TOKEN_FIELDS, self.settings.get("text_column")),
+            (_TAGS, TAG_FIELDS, self.settings.get("label_column")),
+        ):
+            other = next((name for name in usual if name in values), None)
+            if not is_named and column not in values and other is not None:
+                values[column] = values[other]
+        return row._replace(values=values)
+
+    @property
+    def label_columns(self) -> list[str]:
+        """See `TableKind.label_columns`."""
+        return [self._columns[1]]
+
+    @override
+    def numbered_column(self, row: Row) -> str:
+        usual = self._columns[1]
+        others = (name for name in TAG_FIELDS if name != usual and name in row.values)
+        return next((name for name in others if row.values[name] is row.values.get(usual)), usual)
 
     @override
     def is_labelled(self, row: Row) -> bool:
@@ -227,7 +259,17 @@ class Tagging(TableKind):
                 f"{row.where}: there are no tags, which only a test table may lack. Add them, or name their column by "
                 "--label-column."
             )
-        return tuple(texts_of(row, column, what="tag"))
+        found = values_of(row, column)
+        values = check_list(value if found is None else found, f"the column {column!r}", row.where)
+        tags = [self.numbering.name(each, f"{row.where}, the column {column!r}") for each in values]
+        if self.settings.get("scheme") == PLAIN:
+            tags = [str(tag) if type(tag) is int else tag for tag in tags]
+        elif not self.numbering.names:
+            check_named([each for each in tags if not isinstance(each, str)], row.where, column)
+        return tuple(
+            check_text(tag, f"tag {number} of the column {column!r}", row.where)
+            for number, tag in enumerate(tags, start=1)
+        )
 
     @override
     def split_labels(self, example: Example) -> tuple[str, ...]:
@@ -237,17 +279,21 @@ class Tagging(TableKind):
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `TableKind.discover`: the labels, for entities O, B-TYPE and I-TYPE of each type."""
         listed, path = self.settings.get("labels"), table[0].path
+        names, source = self.numbering.names, self.numbering.source if listed is None else ""
         tags = {tag for each in table for tag in each.target}
         if self.settings.get("scheme") != PLAIN and are_entity_tags(tags):
-            types = None if listed is None else types_of(listed)
+            types = types_among(names) if listed is None else types_of(listed)
             if listed is not None and types is None:
                 raise ValueError(
                     f"--labels {' '.join(listed)}: the labels of entities are O, then B-TYPE and I-TYPE of each type, "
-                    "such as O B-PER I-PER B-LOC I-LOC."
+                    f"such as O B-PER I-PER B-LOC I-LOC. {OPTION} names tags that are numbers."
                 )
-            pairs = ((entity.type, each) for each in table for entity in entities_of(each.target))
-            return {"labels": entity_labels(order_labels(pairs, types, path=path, least=1))}
-        return {"labels": order_labels(((tag, each) for each in table for tag in each.target), listed, path=path)}
+            found = [(entity.type, each) for each in table for entity in entities_of(each.target)]
+            if listed is None and types is not None and not {type_ for type_, _ in found} <= {*types}:
+                types = None
+            return {"labels": entity_labels(order_labels(found, types, path=path, least=1, source=source))}
+        pairs = ((tag, each) for each in table for tag in each.target)
+        return {"labels": order_labels(pairs, listed or names or None, path=path, source=source)}
 
     @override
     def unified(self, splits: Mapping[str, list[Example]]) -> dict[str, list[Example]]:

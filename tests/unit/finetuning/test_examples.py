@@ -187,6 +187,7 @@ def test_arrays_of_numpy_are_lists(write):
         assert values_in(write(words), separator=",") == list(words)
     for numbers in (np.array([0, 1, 0]), np.array([1.0, 0.0]), list(np.array([3, 4])), np.array([1, 0], dtype=np.int8)):
         assert values_in(write(numbers)) == list(numbers)
+    assert values_in(write(np.array([-1, 0, -1, -2.5]))) == values_in("[-1, 0, -1, -2.5]") == [-1, 0, -1, -2.5]
     assert values_in(write(np.array([True, False]))) == [True, False]
     squad = {"text": np.array(["a b"], dtype=object), "answer_start": np.array([515], dtype=np.int32)}
     assert literal(write(squad)) == {"text": ["a b"], "answer_start": [515]}
@@ -197,7 +198,17 @@ def test_what_is_no_list_is_divided_or_refused_and_never_called():
     assert values_in("(a), (b)", separator=",") == ["(a)", "(b)"] and values_in('"a, b"', separator=",") == ["a", "b"]
     assert values_in("[]", separator=",") == [] and values_in("a, b") is None and values_in(7, separator=",") is None
     said = r'is no list in the notation of JSON or Python\. Write \["one", "two"\], or'
-    lists = ("[a, b]", "{a,b}", "[1-2]", "[0 1 ... 0]", "{'a': 1}", "[f'a']", "[open('x')]", "[" * 9999 + "]" * 9999)
+    lists = (
+        "[a, b]",
+        "{a,b}",
+        "[1-2]",
+        "[1 - 2]",
+        "[0 1 ... 0]",
+        "{'a': 1}",
+        "[f'a']",
+        "[open('x')]",
+        "[" * 9999 + "]" * 9999,
+    )
     for text in lists:
         with pytest.raises(ValueError, match=said):
             values_in(text, separator=",")

@@ -43,9 +43,7 @@ def test_small_letters_bmes_and_types_alone():
     assert read("b-per i-per o b-loc o") == ["B-per I-per O B-loc O"]
     assert read("B-X M-X M-X E-X S-X O W-X") == ["B-X I-X I-X E-X S-X O S-X"]
     assert read("B M E S O B E") == ["B I E S O B E"]
-    assert read("person-actor person-actor O location-GPE O") == [
-        "B-person-actor I-person-actor O B-location-GPE O"
-    ]
+    assert read("person-actor person-actor O location-GPE O") == ["B-person-actor I-person-actor O B-location-GPE O"]
     assert read("per per o loc o") == ["B-per I-per O B-loc O"]
     assert read("E-MAIL O PER O", scheme="io") == ["B-E-MAIL O B-PER O"]
     assert read(SAME, scheme="plain") == [SAME]
@@ -75,7 +73,11 @@ def test_what_becomes_of_tags_is_said(caplog):
     [
         ("B-PER O PER", {}, "f.txt, line 3: the tag 'PER' is neither O nor B-TYPE.*, as 'B-PER' is.*--scheme io"),
         ("PER-B PER-I O PRE", {}, "line 4: the tag 'PRE' is neither.*, as 'PER-B' is"),
-        ("N V N A N V D N O", {}, "line 1: the tag 'N' has no letter.* 'O' is a tag, but of 1 of 9 words only.*--scheme io"),
+        (
+            "N V N A N V D N O",
+            {},
+            "line 1: the tag 'N' has no letter.* 'O' is a tag, but of 1 of 9 words only.*--scheme io",
+        ),
         ("NOUN VERB", {"scheme": "iob2"}, "line 1: the tag 'NOUN' is neither"),
         ("NN O", {"needs_entities": True}, "line 1: the tag 'NN' is neither"),
         ("(A* (B* *) *)", {}, r"line 2: the tag '\(B\*' begins or ends an entity within another one"),

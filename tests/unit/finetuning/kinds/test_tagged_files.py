@@ -68,7 +68,9 @@ def test_conll_u_without_tags_and_with_faults(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             read(tmp_path, text, name="t.conllu")
-    with pytest.raises(ValueError, match="--tags-column Case is none of the columns .*the features Mood, Number, name"):
+    with pytest.raises(
+        ValueError, match=r"--tags-column Case is none of the columns .*the features Mood, Number, name"
+    ):
         read(tmp_path, UNIVERSAL, name="t.conllu", columns=(None, "Case"))
     plus = "# global.columns = ID FORM UPOS\n1\ta\tX\n2\tb\tY\n"
     assert read(tmp_path, plus, name="t.conllup")[0] == [("a b", "X Y")]

@@ -261,7 +261,7 @@ def tagged(**changes):
         ("tagging", tagged(tokens="a b"), {}, r"line 3: the column 'tokens' must be a list, found 'a b'"),
         ("tagging", tagged(tags=None), {}, r"line 3: there are no tags, which only a test table may lack.* --label-column"),
         ("tagging", tagged(tags="B-X O"), {}, r"line 3: the column 'tags' must be a list, found 'B-X O'"),
-        ("tagging", tagged(tags=["O", 3]), {}, r"line 3: tag 2 of the column 'tags' must be a text, found 3"),
+        ("tagging", tagged(tags=["O", 3]), {}, r"line 3: the tags \(tags\) are numbers, such as 3.* --label-names O B-PER"),
         ("tagging", tagged(), {"label_column": ("ner",)}, r"line 1: there is no column 'ner'.* --label-column"),
         ("tagging", tagged(), {"labels": ("B-X", "O")}, r"--labels B-X O: the labels of entities are O, then B-TYPE and I-TYPE"),
         ("tagging", tagged(tags=["B-Y", "O"]), {"labels": ("O", "B-X", "I-X")}, r"line 3: the label 'Y' is none of --labels X"),
@@ -489,3 +489,87 @@ def test_a_table_is_found_in_any_format_and_by_url(prepare_table, tmp_path, monk
             expected, found = prepared[0].split(split), other.split(split)
             assert [*map(list, found.sequences)] == [*map(list, expected.sequences)]
             assert found.columns["label"].tolist() == expected.columns["label"].tolist()
+
+
+def write_parquet(path, rows, **features):
+    """A file with features as the library `datasets` writes them."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    parquet.write_table(pyarrow.Table.from_pylist(rows).replace_schema_metadata(metadata), path)
+    return path
+
+
+def classes(*names):
+    return {"names": list(names), "_type": "ClassLabel"}
+
+
+def test_names_of_a_file_are_the_labels_and_minus_one_is_none(prepare_table, tmp_path, caplog):
+    rows = [{"text": f"row {n}", "label": (2, 0, 1, -1)[n % 4]} for n in range(40)]
+    write_parquet(tmp_path / "train.parquet", rows, label=classes("yes", "maybe", "no", "never"))
+    write_parquet(
+        tmp_path / "test.parquet", [{"text": "a", "label": -1}] * 3, label=classes("yes", "maybe", "no", "never")
+    )
+    prepared = prepare_table(train="train.parquet", test="test.parquet")
+    assert prepared.settings["labels"] == ["yes", "maybe", "no", "never"], "in the file's order"
+    numbers = [
+        *np.asarray(prepared.split("train").columns["label"]),
+        *np.asarray(prepared.split("valid").columns["label"]),
+    ]
+    assert sorted(numbers) == [0] * 10 + [1] * 10 + [2] * 10
+    assert "label" not in prepared.split("test").columns and len(prepared.split("test")) == 3
+    assert "row 4: the label is -1, which stands for no label: 10 of 40 rows of the table have none" in caplog.text
+    assert "test.parquet: every row has the label -1" in caplog.text
+    assert "are labels from 0 on: yes, maybe, no, never (the schema of train.parquet)" in caplog.text
+    with pytest.raises(ValueError, match=r"test\.parquet: every row has the label -1.* name another table by --valid"):
+        prepare_table(train="train.parquet", valid="test.parquet")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(f"row {n} {name},{n % 3}\n" for n in range(30)))
+    named = prepare_table(train="a.csv", valid="b.csv", label_names=("x", "y", "z"), labels=("z", "y", "x"))
+    assert named.settings["labels"] == ["z", "y", "x"] and named.split("valid").columns["label"][0] == 2
+
+
+def test_numbers_of_several_labels_and_of_tags_have_names(prepare_table, tmp_path):
+    lists = [{"text": f"row {n}", "label": ([0, 1], [2], [], [0], [-1])[n % 5]} for n in range(50)]
+    feature = {"feature": classes("joy", "fear", "rage"), "_type": "List"}
+    write_parquet(tmp_path / "many.parquet", lists, label=feature)
+    prepared = prepare_table("multi-label", train="many.parquet")
+    assert prepared.settings["labels"] == ["joy", "fear", "rage"]
+    columns = np.concatenate([np.asarray(prepared.split(name).columns["labels"]) for name in ("train", "valid")])
+    assert len(columns) == 40 and columns.sum(axis=0).tolist() == [20, 10, 10]
+    two = [{"text": f"row {n}", "label": ([0, 1], [1], [0], [])[n % 4]} for n in range(40)]
+    with pytest.raises(ValueError, match=r"line 2: \[1\] .* is no vector of 2 numbers.* give --label-names joy fear"):
+        prepare_table("multi-label", rows=two, labels=("joy", "fear"))
+    both = prepare_table("multi-label", rows=two, label_names=("joy", "fear"))
+    assert both.settings["labels"] == ["joy", "fear"]
+    assert np.asarray(both.split("train").columns["labels"]).sum() > len(both.split("train")) * 0.9
+    tags = [{"tokens": ["Anna", "Berg", f"x{n}"], "ner_tags": [3, 4, 0]} for n in range(40)]
+    names = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    write_parquet(tmp_path / "ner.parquet", tags, ner_tags={"feature": classes(*names), "_type": "Sequence"})
+    for options in ({"train": "ner.parquet"}, {"rows": tags, "label_names": names}):
+        found = prepare_table("tagging", **options)
+        assert found.settings["labels"] == list(names)
+        assert found.split("train").array("tags").tolist()[:3] == [3, 4, 0]
+    for given in ({}, {"labels": names}):
+        with pytest.raises(
+            ValueError, match=r"line 1: the tags \(tags\) are numbers, such as 3.*--label-names O B-PER"
+        ):
+            prepare_table("tagging", rows=tags, **given)
+    text = [{**row, "ner_tags": [str(tag) for tag in row["ner_tags"]]} for row in tags]
+    with pytest.raises(ValueError, match="are numbers, such as '3'"):
+        prepare_table("tagging", rows=text)
+    assert prepare_table("tagging", rows=text, label_names=names).settings["labels"] == list(names)
+    assert prepare_table("tagging", rows=tags, scheme="plain").settings["labels"] == ["0", "3", "4"]
+
+
+def test_rows_of_minus_one_in_all_columns_of_labels_have_none(prepare_table, tmp_path):
+    rows = [{"text": f"row {n}", "toxic": n % 2, "insult": n % 3 == 0} for n in range(40)]
+    columns = {"label_column": ("toxic", "insult")}
+    for name, marks in (("some", (-1, 1)), ("all", (-1, -1))):
+        write_csv(
+            tmp_path / f"{name}.csv", [{"text": f"test {n}", "toxic": m, "insult": m} for n, m in enumerate(marks)]
+        )
+    assert len(prepare_table("multi-label", rows=rows, test="some.csv", **columns).split("test")) == 1
+    assert "labels" not in prepare_table("multi-label", rows=rows, test="all.csv", **columns).split("test").columns
+    write_csv(tmp_path / "half.csv", [{"text": "a", "toxic": -1, "insult": 0}])
+    with pytest.raises(ValueError, match=r"must hold 1 or 0, found '-1'.* write -1 into all columns of a row"):
+        prepare_table("multi-label", rows=rows, test="half.csv", **columns)

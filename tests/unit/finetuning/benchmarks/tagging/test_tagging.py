@@ -213,7 +213,11 @@ FIRST = '{"tokens": ["a"], "tags": ["O"]}\n'
         (FIRST + '{"text": "a"}', {}, "line 2 lacks the field tokens"),
         (FIRST + '{"tokens": "a", "tags": ["O"]}', {}, "line 2: tokens must be a list, found 'a'"),
         (FIRST + '{"tokens": ["a", "b"], "tags": ["O"]}', {}, "line 2 has 2 words and 1 tags"),
-        (FIRST + '{"tokens": ["a"], "tags": [0]}', {}, "line 2: tags holds numbers: write the names"),
+        (
+            FIRST + '{"tokens": ["a"], "tags": [0]}',
+            {},
+            "line 2: the tags (--tags-column) are numbers, such as 0, and neither",
+        ),
         (FIRST + '{"tokens": ["\\ud83d"], "tags": ["O"]}', {}, "line 2: tokens, entry 1, holds half of a surrogate pa"),
         (FIRST + '{"tokens": ["a"]}', {}, "line 2, word 1: there are no tags"),
     ],
