@@ -54,6 +54,7 @@ def register() -> None:
     from roberta_plugin.models.roberta import FastRobertaModel
 
     FastRobertaModel.from_pretrained = classmethod(_from_pretrained)
+    fairseq_workarounds.starts.find_model = _find_model
 
 
 def _from_pretrained(_model: type, *arguments: Any, **options: Any) -> Any:
@@ -61,6 +62,13 @@ def _from_pretrained(_model: type, *arguments: Any, **options: Any) -> Any:
     from roberta_plugin.hub.interface import from_pretrained
 
     return from_pretrained(*arguments, **options)
+
+
+def _find_model(path: Path) -> Path:
+    """The checkpoint of a model that is named to start from, as all commands find it."""
+    from roberta_plugin.conversion.convert import imported_checkpoint
+
+    return imported_checkpoint(path)
 
 
 def register_as(alias: str) -> None:

@@ -78,7 +78,7 @@ Each fault has a number and the file that works around it:
    differences; for fine-tuning data also the hash of the examples.
 25. **A mistake of the user ends in a page of log or usage, and a traceback** (`command_line`). Our tasks and models
    check options and data before fairseq-train logs anything. A refusal, also a later one, is one sentence, and the exit
-   code is 2; so is a missing option, or a --restore-file that is not there, and of an unknown name of an option, model
+   code is 2; so is a missing option, and of an unknown name of an option, model
    or task the nearest ones are listed. ROBERTA_DEBUG=1 shows the traceback, which errors of other code, such as a
    subclass of a task, and faults of programs keep.
 26. **W&B refuses a resumed run** (`log_output`). With WANDB_RESUME, its config is that of the first start, and
@@ -87,6 +87,14 @@ Each fault has a number and the file that works around it:
    `reduce_lr_on_plateau` judges the epoch, and a resumed training skips the judgement; its count of epochs without
    improvement and the rate of an epoch of `polynomial_decay --force-anneal` are not saved. The judgement is made when
    the checkpoint is loaded, and both are saved. The best value of another metric is forgotten (`resuming`).
+28. **A start that is a folder trains new weights** (`starts`). `load_checkpoint` logs "No existing checkpoint found"
+   and goes on if --restore-file, --continue-once or --finetune-from-model name a folder, and prints its whole
+   configuration if two of them are given. We find the checkpoint, of --finetune-from-model whatever names a model, or
+   refuse.
+29. **A second start is the first one again** (`starts`). With --restore-file or a --reset-..., the command that resumes
+   loads the old checkpoint, or begins the count of updates, the moments or the data anew, and overwrites what was
+   trained since. The training's own last checkpoint wins, and a line says so; these options are for the first start.
+   With --no-save-optimizer-state the checkpoint of a stop (9) has the optimizer's state all the same, to resume from.
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. fairseq's epoch iterator keeps
 its batches and a position counted in them, so our tasks have one of their own (`epoch_iterator`). In a job of `roberta
@@ -114,6 +122,7 @@ from roberta_plugin.fairseq_workarounds import (
     hooks,
     resuming,
     schedules,
+    starts,
     stopping,
 )
 
@@ -148,6 +157,7 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
         checkpoints.lock_and_load,  # before anything in the folder is touched
         stopping.load_checkpoint,  # takes over the signals, in a spawned rank too
         checkpoints.load_checkpoint,  # removes unfinished files, under the lock
+        starts.load_checkpoint,  # looks for the training's own checkpoint when nobody else writes it
     ],
     (Trainer, "load_checkpoint"): [
         resuming.load_trainer,  # checks it, and may forget the loss and the best value of another metric

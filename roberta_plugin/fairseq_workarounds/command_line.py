@@ -32,6 +32,7 @@ from omegaconf import MISSING, DictConfig, open_dict
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from roberta_plugin.data.mixture import data_folders
+from roberta_plugin.fairseq_workarounds import starts
 from roberta_plugin.fairseq_workarounds.hooks import NAMES
 from roberta_plugin.settings import MOST_NAMES, nearest
 
@@ -233,7 +234,7 @@ def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any
     try:
         check_writable(cfg)
         check_devices(cfg)
-        check_restored_file(cfg.checkpoint)
+        starts.settle(cfg.checkpoint)
         if hasattr(task, "check_start"):  # one of ours
             task.check_start(cfg)
             if hasattr(model, "check_options"):
@@ -271,21 +272,6 @@ def check_devices(cfg: Any) -> None:
             f"--distributed-world-size {wanted} needs as many GPUs, and torch finds {torch.cuda.device_count()} here: "
             "leave it out for a rank on each of them. (Ranks on CPUs are started one by one, with "
             "--distributed-init-method and --distributed-rank.)"
-        )
-
-
-def check_restored_file(checkpoint: Any) -> None:
-    """Refuse a --restore-file that is missing, for which fairseq takes new weights in silence, or the first model."""
-    path, suffix = checkpoint.restore_file, checkpoint.checkpoint_suffix or ""
-    if path != "checkpoint_last.pt" and not PathManager.exists(path.replace(".pt", f"{suffix}.pt")):
-        raise FileNotFoundError(
-            f"--restore-file {path} does not exist: correct the path, or leave it out to go on from --save-dir."
-        )
-    start = checkpoint.finetune_from_model
-    if start and not (PathManager.exists(start) or PathManager.exists(os.path.join(checkpoint.save_dir, path))):
-        raise FileNotFoundError(
-            f"--finetune-from-model {start} does not exist: give a checkpoint, such as DIR/checkpoint_best.pt, or the "
-            "model of a folder that `roberta import` wrote."
         )
 
 

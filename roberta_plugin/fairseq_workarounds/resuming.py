@@ -235,8 +235,8 @@ def check_classes(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     refuse(
         f"{path} was written with another optimizer, precision or criterion",
         differences(before, ours, named=names.__getitem__),
-        "Give what it was started with. To begin anew with its weights, give --finetune-from-model and another "
-        "--save-dir, or --reset-optimizer: moments, count of updates and learning rate begin anew.",
+        f"Give what it was started with. To begin anew with its weights, give --finetune-from-model {path} and another "
+        "--save-dir: moments, count of updates and learning rate begin anew.",
     )
 
 
@@ -250,7 +250,8 @@ def take_up_weights(trainer: Any, path: Path) -> None:
     if why_finished(trainer.cfg, updates=updates, hours=0.0) is None:
         raise ValueError(
             f"{path} has no state of the optimizer, so that the training cannot go on after its {updates:,} updates: "
-            "delete the folder to train from the start. To begin anew with its weights, give --reset-optimizer."
+            "delete the folder to train from the start. To begin anew with its weights, give --finetune-from-model "
+            f"{path} and another --save-dir."
         )
     trainer.set_num_updates(updates)
 

@@ -243,7 +243,7 @@ def _is_stopped_before_update(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
         without_copy = OmegaConf.merge(
             cfg.checkpoint, {"save_interval_updates": 0}
         )  # its name would have the next epoch
-        checkpoint_utils.save_checkpoint(without_copy, trainer, epoch_itr, None)
+        _save_to_resume(without_copy, trainer, epoch_itr)
         interruption.has_stopped = True
     return interruption.has_stopped
 
@@ -313,8 +313,18 @@ def finish_update(
             return fairseqs(*update)
     on_stop()
     setattr(trainer, UNFINISHED, {"epoch": epoch_itr.epoch, "end_of_epoch": end_of_epoch})
-    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+    _save_to_resume(cfg.checkpoint, trainer, epoch_itr)
     return [None], True
+
+
+def _save_to_resume(checkpoint: Any, trainer: Any, epoch_itr: Any) -> None:
+    """Save the checkpoint of a stop: with the optimizer's state, whatever --no-save-optimizer-state says of others."""
+    of_trainer = trainer.cfg.checkpoint
+    is_left_out, of_trainer.no_save_optimizer_state = of_trainer.no_save_optimizer_state, False
+    try:
+        checkpoint_utils.save_checkpoint(checkpoint, trainer, epoch_itr, None)
+    finally:
+        of_trainer.no_save_optimizer_state = is_left_out
 
 
 @contextmanager

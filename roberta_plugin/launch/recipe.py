@@ -250,7 +250,6 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
         "--device-id": "it follows from SLURM",
         "--no-last-checkpoints": "a restart resumes from the last one",
         "--no-save": "a restart resumes from a checkpoint",
-        "--restore-file": "a restart would load it again; --finetune-from-model loads a model the first time only",
     }.items():
         if option in arguments:
             raise ValueError(f"The recipe gives fairseq-train {option}: leave it out, for {remedy}.")

@@ -237,7 +237,8 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
             raise ValueError(
                 f"The checkpoint's optimizer has {len(state_dict['param_groups'])} groups of parameters and this one "
                 f"{len(self.param_groups)}: --layer-lr-decay or --no-decay-norms-and-biases was given in one of the "
-                "two trainings only. Give them as before, or --reset-optimizer."
+                "two trainings only. Give them as before, or begin anew with the weights: --finetune-from-model and "
+                "another --save-dir."
             )
         theirs, ours = (
             sum(len(group["params"]) for group in groups) for groups in (state_dict["param_groups"], self.param_groups)
@@ -245,8 +246,8 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
         if theirs != ours:
             raise ValueError(
                 f"The checkpoint's optimizer has {theirs} matrices and vectors, and this one {ours}: other parts of "
-                "the model were trained. Give --freeze-layers, --lora-rank and --input-format as before, or "
-                "--reset-optimizer."
+                "the model were trained. Give --freeze-layers, --lora-rank and --input-format as before, or begin anew "
+                "with the weights: --finetune-from-model and another --save-dir."
             )
         names = ("betas", "eps", "weight_decay", "lr_scale")
         settings = [{name: group[name] for name in names} for group in self.param_groups]

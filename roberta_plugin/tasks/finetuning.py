@@ -31,6 +31,7 @@ from typing_extensions import override
 
 from roberta_plugin.checkpoint_files import check_checkpoint
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.fairseq_workarounds import starts
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.examples_dataset import (
@@ -276,11 +277,7 @@ def start_of(cfg: Any) -> Path | None:
     checkpoint = getattr(cfg, "checkpoint", None)
     if checkpoint is None:
         return None
-    restored = str(checkpoint.restore_file)
-    is_default = restored == "checkpoint_last.pt"
-    last = Path(checkpoint.save_dir, restored) if is_default else Path(restored)
-    paths = (last, Path(checkpoint.finetune_from_model or ""))
-    return next((path for path in paths if path.is_file()), None)
+    return starts.start_file(checkpoint)
 
 
 def need_ours(model: Any, lacks: str) -> None:

@@ -32,7 +32,6 @@ _OURS = {
     "seed": "list the seeds under `seeds`",
     "log-format": "the metric is read from the JSON log",
     "log-file": "every run has its own log.txt",
-    "restore-file": "a run resumes from its own checkpoint; to start from a model use --finetune-from-model",
 }
 _SEED = re.compile(r"0|[1-9][0-9]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")

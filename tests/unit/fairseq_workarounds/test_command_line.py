@@ -19,7 +19,6 @@ from roberta_plugin.fairseq_workarounds.command_line import (
     REMOVED,
     call_main,
     check_devices,
-    check_restored_file,
     refusal_in,
     without_removed,
 )
@@ -112,8 +111,8 @@ def test_the_program_ends_with_the_sentence_unless_the_traceback_is_wanted_or_a_
 ):
     monkeypatch.setenv(DEBUG, variable)
     monkeypatch.setattr(main, "__module__", module)
-    for check in ("check_writable", "check_devices", "check_restored_file"):
-        monkeypatch.setattr(command_line, check, lambda checked: None)
+    for check in ("check_writable", "check_devices", "starts.settle"):
+        monkeypatch.setattr(f"{command_line.__name__}.{check}", lambda checked: None)
     cfg = SimpleNamespace(model=None, task=None, checkpoint=None)
     is_short = module == "fairseq_cli.train" and not variable
     with pytest.raises(SystemExit if is_short else FileNotFoundError) as ended:
@@ -147,15 +146,6 @@ def test_what_needs_gpus_is_refused_where_there_are_none(changes, said, monkeypa
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ValueError, match=said) if said else nullcontext():
         check_devices(config(**changes))
-
-
-def test_a_first_model_that_is_missing_is_refused_unless_the_training_goes_on(tmp_path):
-    given = SimpleNamespace(restore_file="checkpoint_last.pt", checkpoint_suffix="", save_dir=tmp_path)
-    given.finetune_from_model = "nope.pt"
-    message = r"--finetune-from-model nope\.pt does not exist: give a checkpoint"
-    refused(message, check_restored_file, given, error=FileNotFoundError)
-    (tmp_path / "checkpoint_last.pt").touch()
-    check_restored_file(given)
 
 
 BASE = ["data-bin", "--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny"]

@@ -188,7 +188,7 @@ def test_masked_lm_criterions_take_over_from_each_other_and_others_are_refused_b
     resuming.rename_classes(trainer, state)
     resuming.check_classes(trainer, state, PATH)
     common.bf16 = True
-    message = r"--bf16.* was FairseqAdam and is FP16Optimizer now\..*--res"
+    message = r"--bf16.* was FairseqAdam and is FP16Optimizer now\..*--finetune-from-model runs/checkpoint_last\.pt and another --save-dir"
     refused(message, resuming.check_classes, trainer, state, PATH)
     resuming.check_classes(trainer, {**state, "last_optimizer_state": None}, PATH)  # as of a released model
 

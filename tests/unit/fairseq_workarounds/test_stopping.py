@@ -36,6 +36,7 @@ def trainer(*, updates=7, ranks=1, announces_stops=True, valid_step=None):
     task = SimpleNamespace(announces_stops=announces_stops, valid_step=lambda sample: (2.0, 1, {"loss": 2.0}))
     made = SimpleNamespace(get_num_updates=lambda: updates, data_parallel_world_size=ranks, task=task)
     made.valid_step, made.begin_epoch = valid_step, lambda epoch: None
+    made.cfg = SimpleNamespace(checkpoint=SimpleNamespace(no_save_optimizer_state=False))
     return made
 
 

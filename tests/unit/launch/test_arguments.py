@@ -55,7 +55,6 @@ def test_options_without_an_architecture_are_refused():
         (("--save-dir", "elsewhere"), {}, "--save-dir: leave it out, for checkpoints go to RUN-DIR/checkpoints"),
         (("--distributed-world-size=3",), {}, "nodes x gpus_per_node"),
         (("--no-save",), {}, "a restart resumes from a checkpoint"),
-        (("--restore-file", "a.pt"), {}, "--finetune-from-model"),
     ],
 )
 def test_contradictions_are_refused(recipe, options, fields, message):

@@ -37,7 +37,7 @@ class Run:
         self.config = OmegaConf.create(
             {
                 "optimization": {"max_update": max_update, "max_epoch": 0, "stop_time_hours": 0},
-                "checkpoint": {"save_interval_updates": 50},
+                "checkpoint": {"save_interval_updates": 50, "no_save_optimizer_state": False},
             }
         )
 
@@ -65,7 +65,7 @@ class Run:
     def update(self, number, *, end_of_epoch=False):
         """What fairseq's loop does after an update."""
         trainer = SimpleNamespace(
-            get_num_updates=lambda: number, device=torch.device("cpu"), valid_step=self.valid_step
+            cfg=self.config, get_num_updates=lambda: number, device=torch.device("cpu"), valid_step=self.valid_step
         )
         return fairseq_cli.train.validate_and_save(
             self.config, trainer, None, SimpleNamespace(epoch=1), ["valid"], end_of_epoch
