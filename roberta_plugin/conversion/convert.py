@@ -22,12 +22,12 @@ from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
 from roberta_plugin.conversion.families import check_switches, needs_code
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
-from roberta_plugin.conversion.model_card import CARD, card, numbers_in_words
+from roberta_plugin.conversion.model_card import CARD, SENTENCE_TRANSFORMERS, card, numbers_in_words
 from roberta_plugin.conversion.model_files import find_checkpoint, format_of
 from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import write_onnx
 from roberta_plugin.conversion.peft_adapter import with_adapter, write_adapter
-from roberta_plugin.conversion.portable import MASKED_LM, PortableModel
+from roberta_plugin.conversion.portable import ENCODER, MASKED_LM, PortableModel, heads_of
 from roberta_plugin.conversion.portable_code import CODE
 from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.conversion.settings import RECORD, ExportSettings, Format, ImportSettings
@@ -64,7 +64,15 @@ def export_model(settings: ExportSettings) -> ConversionResult:
         named_models.check_push(settings.push)
     source = local_path(settings.checkpoint)
     check_output(settings.output_dir, sources=(source, settings.data))
-    model = _labelled(read_any(source, data=settings.data, head=settings.head), settings.labels)
+    head = settings.head
+    if settings.to == SENTENCE_TRANSFORMERS:
+        if head not in (None, ENCODER):
+            raise ValueError(
+                f"--to {SENTENCE_TRANSFORMERS} writes vectors of the encoder, and --head {head} is another answer: "
+                "leave it out, or use --to huggingface."
+            )
+        head = ENCODER
+    model = _labelled(read_any(source, data=settings.data, head=head), settings.labels)
     options = model.state["cfg"]["model"]
     model = _without_pairs(model, settings.to)
     if settings.to == "fairseq":
@@ -73,6 +81,7 @@ def export_model(settings: ExportSettings) -> ConversionResult:
         check_switches(options, model.path)
     notes = [
         *model.notes,
+        *_notes_on_head(model, settings.to),
         *_notes_on_long_texts(model, settings.to),
         *_notes_on_decisions(model, settings.to),
         *_notes_on_white_space(model, settings.to),
@@ -115,6 +124,27 @@ def _without_pairs(model: PortableModel, to: Format) -> PortableModel:
         lacks = f"The model has segment embeddings, and the exported one has none: {how}."
         notes = (*notes, f"{lacks} So only single texts have the same answers.")
     return replace(model, state={**model.state, "model": parameters}, notes=notes)
+
+
+def _notes_on_head(model: PortableModel, to: Format) -> list[str]:
+    """What of the heads is not as the training left it, or is left out."""
+    notes = []
+    if model.head.is_encoder:
+        others = [head.name for head in heads_of(model.state) if head.kind != MASKED_LM]
+        if others and to != "fairseq":
+            notes.append(f"The export gives vectors, without the head {' and '.join(others)}.")
+        if not model.was_trained_for_its_answers:
+            notes.append(
+                "The model was not trained for vectors: a text has the mean of the last layer over its tokens."
+            )
+        if to == "fairseq":
+            notes.append(
+                "fairseq's RoBERTa has a masked-LM head, and the one written was not trained with this encoder: take "
+                "vectors by extract_features."
+            )
+    elif not model.was_trained_for_its_answers:
+        notes.append("The masked-LM head was not trained with this encoder, which was fine-tuned after it.")
+    return notes
 
 
 def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:

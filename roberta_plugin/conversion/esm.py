@@ -27,6 +27,7 @@ ACTIVATION: str | None = None
 DROPOUTS: Mapping[str, str] = {}
 OF_ROBERTA: tuple[str, ...] = ("hidden_act", "type_vocab_size")
 SPECIAL_IDS: Mapping[str, str] = {"mask_token_id": "<mask>"}
+HAS_POOLER = True
 FIELDS: Table = {
     **CONFIG,
     **dict.fromkeys(("position_embedding_type", "rope_theta", "emb_layer_norm_before"), USED),

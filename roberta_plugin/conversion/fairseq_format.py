@@ -277,7 +277,7 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
         if prefix != CLASSIFICATION and any(name.startswith(prefix) for name in model.parameters):
             raise ValueError(
                 f"{model.path} has a {prefix.partition('_')[0]} head, and fairseq's RoBERTa has no such head: use --to "
-                "huggingface (with --head masked_lm for the encoder alone), or the checkpoint itself."
+                "huggingface (with --head encoder for the encoder alone), or the checkpoint itself."
             )
     tokens, add_prefix_space = additions_of(model.tokenizer)
     if tokens or add_prefix_space:

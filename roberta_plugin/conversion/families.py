@@ -14,7 +14,7 @@ from torch import Tensor
 
 from roberta_plugin.conversion import esm, modernbert, portable_code
 from roberta_plugin.conversion.fields import CONFIG
-from roberta_plugin.conversion.portable import MASKED_LM, PortableModel
+from roberta_plugin.conversion.portable import MASKED_LM, PortableModel, has_module
 from roberta_plugin.foreign_fields import Table
 from roberta_plugin.models.checkpoints import architecture, num_segments_of
 from roberta_plugin.models.config import SWITCHES, check_has_no_switch
@@ -38,6 +38,8 @@ class Family(Protocol):
     """Fields of RoBERTa's config.json that it lacks."""
     SPECIAL_IDS: Mapping[str, str]
     """Its own fields of config.json for ids of special symbols -> these."""
+    HAS_POOLER: bool
+    """True if its class without a head adds a pooler, which transformers reports as missing unless told otherwise."""
     FIELDS: Table
 
     def describes(self, options: Mapping[str, Any]) -> bool:
@@ -71,11 +73,13 @@ def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
     if "num_segments" in options:  # which the token types of other classes are not: tokenizers of RoBERTa give 0 alone
         return portable_code
     has_gelu = options["activation_fn"] == "gelu"
-    if kind in (MASKED_LM, "tagging") or options["pooler_activation_fn"] == "tanh":  # as in all classes of transformers
+    is_alone = not has_module(kind)
+    has_no_pooler = is_alone or kind in (MASKED_LM, "tagging")
+    if has_no_pooler or options["pooler_activation_fn"] == "tanh":  # as in all classes of transformers
         if not options.keys() & {*SWITCHES, "no_layernorm_embedding"} and (has_gelu or kind != MASKED_LM):
             return None
         for family in FAMILIES[:-1]:
-            has_all = not options.keys() & {*family.LACKS} and kind in family.HEADS
+            has_all = not options.keys() & {*family.LACKS} and (is_alone or kind in family.HEADS)
             if family.describes(options) and has_all and (has_gelu or family.ACTIVATION is not None):
                 return family
     return portable_code
@@ -95,6 +99,12 @@ def fields_of(config: Mapping[str, Any]) -> Table:
 def needs_code(model: PortableModel) -> bool:
     """Whether its export brings code, as no class of transformers computes it."""
     return family_of(layers_of(model.state), model.head.kind) is portable_code
+
+
+def arguments_without_pooler(model: PortableModel) -> dict[str, Any]:
+    """What the class without a head is called with, so that it adds no pooler with fresh weights."""
+    family = family_of(layers_of(model.state), model.head.kind)
+    return {"add_pooling_layer": False} if family is None or family.HAS_POOLER else {}
 
 
 def check_switches(options: Mapping[str, Any], path: Path) -> None:

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers, read_tensors
 from roberta_plugin.conversion import portable_code
-from roberta_plugin.conversion.families import family_called, family_of, fields_of, layers_of
+from roberta_plugin.conversion.families import arguments_without_pooler, family_called, family_of, fields_of, layers_of
 from roberta_plugin.conversion.fields import check_config, vectors_of
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
@@ -103,19 +103,24 @@ def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard
     write_huggingface(model, folder, max_shard_bytes=max_shard_bytes, white_space="stripped")
     options: Any = model.state["cfg"]["model"]
     settings = identity.read_record(model.state).get("settings") or {}
+    chosen, normalizes = model.vectors
     parts = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    if settings.get("normalize"):
+    if normalizes:
         parts.append(("2_Normalize", "Normalize"))
     modules = [
         {"idx": number, "name": str(number), "path": path, "type": f"{_PARTS}.{name}"}
         for number, (path, name) in enumerate(parts)
     ]
-    pooling = {f"pooling_mode_{mode}": name == settings.get("pooling", "mean") for name, mode in _MODES.items()}
+    pooling = {f"pooling_mode_{mode}": name == chosen for name, mode in _MODES.items()}
     max_length = min(settings.get("max_length", options["max_positions"]), options["max_positions"])
     contents: dict[str, Any] = {
         "modules.json": modules,
         "1_Pooling/config.json": {"word_embedding_dimension": options["encoder_embed_dim"], **pooling},
-        "sentence_bert_config.json": {"max_seq_length": max_length, "do_lower_case": False},
+        "sentence_bert_config.json": {
+            "max_seq_length": max_length,
+            "do_lower_case": False,
+            "model_args": arguments_without_pooler(model),
+        },
         "config_sentence_transformers.json": {
             "prompts": {},
             "default_prompt_name": None,
@@ -174,7 +179,8 @@ def read_huggingface(path: Path) -> PortableModel:
     if types is not None and not bool((types == types[0]).all()):
         notes.append("Its token types differ. All tokens are of the first one here; the others are kept for exports.")
     made_anew = complete(parameters, head, is_tied=not options["untie_weights_roberta"])
-    if made_anew:
+    trained, recorded, decides_by = remembered(config, where)
+    if made_anew and not (is_bare and {*vectors, *recorded} & {"pooling"}):
         lacks_all = is_bare or head.kind == MASKED_LM  # or most of its own head
         has_answers = "no complete head" if lacks_all else f"a head for {head.kind} only"
         notes.append(f"The model has {has_answers}: the parts that it lacks have fresh, untrained weights.")
@@ -183,7 +189,6 @@ def read_huggingface(path: Path) -> PortableModel:
     name, data_task, settings = head.facts.task, head.hugging_face.task, head.hugging_face.settings
     if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
         data_task = "squad1"
-    trained, recorded, decides_by = remembered(config, where)
     length = min(options["max_positions"], foreign.max_length or options["max_positions"])
     settings = {"max_length": length, **settings, **recorded}
     settings |= {**vectors, **({"max_length": min(length, vectors.get("max_length", length))} if vectors else {})}

@@ -150,6 +150,7 @@ def to_config(
     is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
     task = trained.get("task")
     is_known = task in TASKS and task != "custom" and not trained.get(identity.IS_INFERRED)  # else the head tells it
+    is_known = is_known and model.was_trained_for_its_answers
     kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
     if not is_known:  # all else are names of columns
         kept = {name: kept[name] for name in _LENGTHS if name in kept}
@@ -159,7 +160,7 @@ def to_config(
         config[identity.DECISIONS] = model.decides_by
     if model.text_layout.long_texts is not None:
         config[TEXTS] = asdict(model.text_layout)
-    if all(name in settings for name in _VECTORS):
+    if model.head.is_encoder and all(name in settings for name in _VECTORS):
         config[VECTORS] = {name: settings[name] for name in _VECTORS}
     return config
 
@@ -292,6 +293,7 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
         return None, ()
     of_problems = {kind.hugging_face.problem_type: name for name, kind in formats().items() if kind.hugging_face}
     kinds = {kind.hugging_face.suffix: name for name, kind in reversed(formats().items()) if kind.hugging_face}
+    del kinds[ENCODER_ONLY]
     if family := family_called(config["model_type"]):
         kinds = {ending: kind for ending, kind in kinds.items() if kind in family.HEADS}
     if suffix not in kinds:
@@ -370,11 +372,14 @@ def to_hugging_face(
         if is_tied:
             del result["lm_head.decoder.bias"], result["lm_head.decoder.weight"]
     if family is not None:
-        return family.from_roberta(result, layers_of(state))
-    result[TOKEN_TYPES] = _token_types(state)
-    if original := _original(state):
-        result[THEIR_POSITIONS] = original["positions"]
-    if normalizes_before:
+        result = family.from_roberta(result, layers_of(state))
+    else:
+        result[TOKEN_TYPES] = _token_types(state)
+        if original := _original(state):
+            result[THEIR_POSITIONS] = original["positions"]
+    if head.is_encoder:  # their class without a head has no prefix
+        return {name.partition(".")[2]: value for name, value in result.items()}
+    if normalizes_before and family is None:
         return {re.sub(r"^roberta\.", f"{_PRE_NORM_PREFIX}.", name): value for name, value in result.items()}
     return result
 

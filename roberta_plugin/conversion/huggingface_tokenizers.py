@@ -112,7 +112,7 @@ def write_tokenizer(
         assert isinstance(tokenizer, SentencePiece)
         built = _write_sentencepiece(model, tokenizer, added, folder)
     _save(built, added, folder)
-    special_tokens: dict[str, Any] = {key: _their_symbol(symbol, model) for key, symbol in SPECIAL_TOKENS.items()}
+    special_tokens: dict[str, Any] = {key: their_symbol(symbol, model) for key, symbol in SPECIAL_TOKENS.items()}
     special_tokens |= {"mask_token": _added(MASK, model)}
     config = {
         "tokenizer_class": (
@@ -159,10 +159,10 @@ def _order(model: PortableModel) -> NDArray[np.int64] | None:
 def _added(symbol: str, model: PortableModel) -> dict[str, Any]:
     takes_space = symbol == MASK and not model.mask_keeps_space
     flags = {"lstrip": takes_space, "normalized": False, "rstrip": False, "single_word": False, "special": True}
-    return {"content": _their_symbol(symbol, model), **flags}
+    return {"content": their_symbol(symbol, model), **flags}
 
 
-def _their_symbol(symbol: str, model: PortableModel) -> str:
+def their_symbol(symbol: str, model: PortableModel) -> str:
     """What Hugging Face's tokenizer calls a special symbol."""
     return _NAMES_OF_BERT.get(symbol, symbol) if special_ids_of(model.tokenizer) else symbol
 
@@ -209,7 +209,7 @@ def _write_byte_level_bpe(
     )
     built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     built.decoder = decoders.ByteLevel()
-    sep, cls = ((_their_symbol(symbol, model), special_ids(model)[symbol]) for symbol in ("</s>", "<s>"))
+    sep, cls = ((their_symbol(symbol, model), special_ids(model)[symbol]) for symbol in ("</s>", "<s>"))
     built.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=True, add_prefix_space=add_prefix_space)
     write_pieces(ids, tokenizer.merges, folder)
     return built

@@ -18,11 +18,13 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from roberta_plugin.conversion.families import needs_code
+from roberta_plugin.conversion.families import arguments_without_pooler, needs_code
+from roberta_plugin.conversion.huggingface_tokenizers import their_symbol
 from roberta_plugin.conversion.model_files import finetuning_folder, own_results
 from roberta_plugin.conversion.named_models import hub_name
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.settings import RECORD, ExportSettings
+from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER
 from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD
@@ -62,11 +64,11 @@ _RECIPE = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "
 
 def card(model: PortableModel, settings: ExportSettings) -> str:
     """The text of the card."""
-    head, to = model.head, settings.to
+    to = settings.to
     name = (settings.push or _name(model.path)).partition("@")[0]
     parts = [
         f"---\n{metadata(model, settings, name=name).to_yaml()}\n---\n\n# RoBERTa {name}\n",
-        f"A RoBERTa (Liu et al. 2019, arXiv 1907.11692) that {head.facts.description}. Exported by roberta_plugin.\n",
+        f"A RoBERTa (Liu et al. 2019, arXiv 1907.11692) that {_description(model, to)}. Exported by roberta_plugin.\n",
         _section("Use", _usage(model, to)),
         _section("Model", _list(_sizes(model))),
         _section("Data", _list(_data(model)) or TO_FILL_IN),
@@ -80,9 +82,25 @@ def card(model: PortableModel, settings: ExportSettings) -> str:
     return text if settings.push is None else text.replace('"FOLDER"', json.dumps(name))
 
 
+def _description(model: PortableModel, to: str) -> str:
+    """What the model does, with the mask as the tokenizer of the folder has it."""
+    does = model.head.facts.description.replace(MASK, _mask(model, to))
+    if model.was_trained_for_its_answers:
+        return does
+    if model.head.is_encoder:
+        return f"{does}, without a training for that"
+    return f"{does}, by a head that was not trained with this encoder: the encoder was fine-tuned after it"
+
+
+def _mask(model: PortableModel, to: str) -> str:
+    """How a text for the model of the folder names the mask."""
+    return MASK if to == "fairseq" else their_symbol(MASK, model)
+
+
 def metadata(model: PortableModel, settings: ExportSettings, *, name: str) -> ModelCardData:
     """What the hub reads of the card: facts of the run's records and of the options; what is unknown is left out."""
-    pipeline = "sentence-similarity" if settings.to == SENTENCE_TRANSFORMERS else model.head.hugging_face.pipeline
+    is_of_sentences = settings.to == SENTENCE_TRANSFORMERS
+    pipeline = "sentence-similarity" if is_of_sentences else model.head.hugging_face.pipeline
     trained_on = identity.read_record(model.state)
     task = "" if trained_on.get(identity.IS_INFERRED) else str(trained_on.get("task") or "")
     dataset, config = DATASETS.get(task, ("", None))
@@ -162,9 +180,11 @@ def _usage(model: PortableModel, to: str) -> str:
     if to == "fairseq":
         return "See the file NOTE."
     if to == "onnx":
+        outputs = " and ".join(f"`{name}`" for name in model.head.facts.onnx_outputs)
+        of_texts = ", a vector for each text, pooled and normalized as below" if model.head.is_encoder else ""
         return (
             "`model.onnx` takes `input_ids` and `attention_mask`, int64 of any batch and length; "
-            "`tokenizer.json` makes them."
+            f"`tokenizer.json` makes them. It gives {outputs}{of_texts}."
         )
     if to == SENTENCE_TRANSFORMERS:
         call = f'vectors = SentenceTransformer("FOLDER"{_trust(model)}).encode(["A text.", "Another one."])'
@@ -199,6 +219,8 @@ def _sizes(model: PortableModel) -> dict[str, Any]:
         "Longest input": f"{options.get('max_positions')} tokens{shorter}",
         "Vocabulary": f"{len(model.vocabulary):,} symbols, {model.tokenizer.name}",
     }
+    if model.head.is_encoder:
+        rows["Vectors"] = _vectors_in_words(model)
     if model.labels:
         rows["Classes"] = ", ".join(model.labels)
     return rows
@@ -321,8 +343,10 @@ def transformers_code(model: PortableModel) -> str:
         return _texts(model)
     if kind == "tagging":
         return _tags(model)
+    if model.head.is_encoder:
+        return _vectors(model)
     facts = model.head.hugging_face
-    text = '"A text with <mask>.", tokenizer_kwargs={"truncation": True}' if kind == "masked_lm" else '"A text."'
+    text = f'"A text with {_mask(model, "huggingface")}.", tokenizer_kwargs={{"truncation": True}}'
     call = f'pipe = pipeline("{facts.pipeline}", "FOLDER"{facts.arguments})\nprint(pipe({text}))'
     return _block(f"from transformers import pipeline\n\n{call}")
 
@@ -341,6 +365,40 @@ def _cut(model: PortableModel, how: str = "True") -> str:
     length = model.text_layout.max_length
     shorter = f", max_length={length}" if length < int(model.state["cfg"]["model"]["max_positions"]) else ""
     return f"truncation={how}{shorter}"
+
+
+_POOLED = {
+    "mean": "(features * is_token).sum(dim=1) / is_token.sum(dim=1)",
+    "first": "features[:, 0]",
+    "max": "features.masked_fill(is_token == 0, -torch.inf).amax(dim=1)",
+}
+_POOLINGS = {"mean": "the mean", "first": "the features of `<s>`", "max": "the largest values"}
+
+
+def _vectors_in_words(model: PortableModel) -> str:
+    """How features become the vector of a text."""
+    pooling, normalizes = model.vectors
+    over = "" if pooling == "first" else " over all tokens of the text, the special ones included"
+    return f"{_POOLINGS[pooling]} of the last layer{over}{', divided by their length' if normalizes else ''}"
+
+
+def _vectors(model: PortableModel) -> str:
+    pooling, normalizes = model.vectors
+    arguments = "".join(f", {name}={value!r}" for name, value in arguments_without_pooler(model).items())
+    code = f"""\
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModel.from_pretrained("FOLDER"{arguments})
+texts = ["A text.", "Another one."]
+inputs = tokenizer(texts, padding=True, {_cut(model)}, return_tensors="pt")
+is_token = inputs["attention_mask"][:, :, None]
+with torch.no_grad():
+    features = model(**inputs).last_hidden_state
+vectors = {_POOLED[pooling]}"""
+    code += "\nvectors = torch.nn.functional.normalize(vectors, dim=-1)" if normalizes else ""
+    return _block(f"{code}\nprint(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())")
 
 
 def _texts(model: PortableModel) -> str:

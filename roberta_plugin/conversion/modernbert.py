@@ -36,6 +36,7 @@ OF_ROBERTA: tuple[str, ...] = (
     "position_embedding_type",
 )
 _OF_OTHER_HEADS = without_effect("only the masked-LM head is read")
+HAS_POOLER = False
 FIELDS: Table = {
     **CONFIG,
     **dict.fromkeys(
@@ -206,7 +207,7 @@ def as_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[
 
 def from_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
     """The other way round, from names with the prefix `roberta.`."""
-    result = {"decoder.bias": state["lm_head.bias"]}
+    result = {"decoder.bias": state["lm_head.bias"]} if "lm_head.bias" in state else {}
     for name, value in state.items():
         if name in ("lm_head.bias", "lm_head.decoder.bias"):
             continue

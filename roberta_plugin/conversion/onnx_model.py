@@ -7,6 +7,7 @@ Inputs are `input_ids` and `attention_mask`, int64 (B, T), as tokenizer.json mak
     multiple_choice                                 logits (B, 1); one row per option of a question
     question_answering                              start_logits (B, T), end_logits (B, T), answerable (B,)
     tagging                                         logits (B, T, C)
+    no head: vectors of texts                       sentence_embedding (B, D), pooled and normalized as in training
 
 Batch size and length are any. The folder's roberta.json says what the graph is: its head, its sizes, and what the
 checkpoint was trained on. dict.txt and the tokenizer's own files stand beside it, so that texts become the very ids of
@@ -45,9 +46,8 @@ from roberta_plugin.data.tokenizers.additions import additions_of, base_of, comp
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.extras import require
-from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.models.heads import SpanLogits
+from roberta_plugin.models.heads import Pooling, SpanLogits, pool
 
 _OPSET = 18
 _MAX_LINES = 64
@@ -55,11 +55,11 @@ _MASKED = 7  # every seventh token of a line is masked to measure 8-bit weights
 
 
 class _Graph(nn.Module):
-    """Our model with one head, as a function of ids and mask."""
+    """Our model with one head, or with the pooling of `vectors`, as a function of ids and mask."""
 
-    def __init__(self, model: Any, *, head: str | None) -> None:
+    def __init__(self, model: Any, *, head: str | None, vectors: tuple[Pooling, bool] | None) -> None:
         super().__init__()
-        self.model, self.head = model, head
+        self.model, self.head, self.vectors = model, head, vectors
         self.pad_id = int(model.encoder.sentence_encoder.pad_id)
         for layer in model.encoder.sentence_encoder.layers:
             layer.self_attn.make_plain()
@@ -67,6 +67,10 @@ class _Graph(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
         """Ids and mask (B, T) -> the outputs of the kind."""
         tokens = input_ids.masked_fill(attention_mask == 0, self.pad_id)
+        if self.vectors is not None:
+            pooling, normalizes = self.vectors
+            pooled = pool(self.model(tokens, features_only=True, has_padding=True)[0], attention_mask != 0, pooling)
+            return F.normalize(pooled, dim=-1) if normalizes else pooled
         outputs = self.model(tokens, head=self.head, has_padding=True)[0]
         return outputs if isinstance(outputs, Tensor) else tuple(outputs)
 
@@ -85,8 +89,8 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
     require("onnx", "onnxruntime", "onnxscript", extra="onnx", purpose="--to onnx")
     import onnx
 
-    kind = model.head.kind
-    graph = _Graph(build(model), head=None if kind == MASKED_LM else model.head.name).eval()
+    head = None if model.head.kind == MASKED_LM else model.head.name
+    graph = _Graph(build(model), head=head, vectors=model.vectors if model.head.is_encoder else None).eval()
     length = int(model.state["cfg"]["model"]["max_positions"])
     ids = torch.full((2, min(8, length)), 5)
     ids[:, 0] = model.vocabulary.bos_id
@@ -146,6 +150,10 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
 def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.float32]]], kind: str) -> str:
     """Differences that 8-bit weights make in the outputs (one list per line): classes, scores, or spans."""
     pairs = [list(zip(a, b, strict=True)) for a, b in zip(full, small, strict=True)]
+    if kind == "embedding":
+        cosines = [float(F.cosine_similarity(*map(torch.tensor, both)).min()) for line in pairs for both in line]
+        mean = np.mean(cosines)
+        return f"vectors have a cosine of {mean:.4f} with their own on average, and of {min(cosines):.4f} at least"
     changes = [float(np.abs(a - b).max()) for line in pairs for a, b in line]
     if kind in ("regression", "multiple_choice"):  # one score of each line
         return f"the score changes by {np.mean(changes):.4f} on average, and by at most {max(changes):.4f}"
@@ -200,7 +208,8 @@ def _quiet() -> Iterator[None]:
 VERSION = 2
 _KEYS = ("version", "head", "sizes", "trained_on", "files")
 _INPUTS = ["input_ids", "attention_mask"]
-_RANKS = {MASKED_LM: [3], "classification": [2], "token": [3], "span": [2, 2, 1]}  # of the outputs of each head
+# Of the outputs of each head; without one, of vectors.
+_RANKS = {MASKED_LM: [3], "classification": [2], "token": [3], "span": [2, 2, 1], "": [2]}
 _AGAIN = "export the checkpoint again by `roberta export --to onnx`"
 _POSITIONS_AT_ONCE = 512  # of the vocabulary's scores, which the graph has for every position
 
@@ -222,7 +231,7 @@ def write_facts(model: PortableModel, folder: Path) -> None:
         "version": VERSION,
         "head": {"name": head.name, "kind": head.facts.head, "num_outputs": head.num_outputs},
         "sizes": {"max_positions": int(options["max_positions"]), "dim": int(options["encoder_embed_dim"])},
-        "trained_on": identity.read_record(model.state),
+        "trained_on": model.record,
         "files": {path.name: _checksum(path) for path in sorted(folder.iterdir()) if path.is_file()},
     }
     write_json(folder / ONNX_FACTS, facts)
@@ -305,13 +314,14 @@ class OnnxModel(nn.Module):
             shapes = [entry.shape for entry in self._session.get_outputs()]
             if inputs != _INPUTS or [len(shape) for shape in shapes] != _RANKS[kind]:
                 raise ValueError(f"the graph is not that of a head of the kind {kind}")
+            self._pooling = None if kind else facts["trained_on"]["settings"].get("pooling", "mean")
             if kind in ("classification", "token") and shapes[0][-1] != num_outputs:
                 raise ValueError(f"the graph has {shapes[0][-1]} outputs instead of {num_outputs}")
         except Exception as error:  # ONNX Runtime has classes of its own for damaged files
             why = " ".join(str(error).split())[:160]
             raise ValueError(f"{path} or {ONNX_FACTS} beside it is damaged ({why}): {_AGAIN}.") from error
         self.path, self._is_masked_lm = path, kind == MASKED_LM
-        self.head_kinds = {} if self._is_masked_lm else {name: kind}
+        self.head_kinds = {} if self._is_masked_lm or not kind else {name: kind}
         self.heads = {name: SimpleNamespace(out_proj=SimpleNamespace(out_features=num_outputs))}
 
     def max_positions(self) -> int:
@@ -325,7 +335,7 @@ class OnnxModel(nn.Module):
             ValueError: if it has no such head; a graph has no features either.
         """
         if classification_head_name not in self.head_kinds:
-            has = " and ".join(self.head_kinds) or "the masked-LM head"
+            has = " and ".join(self.head_kinds) or ("the masked-LM head" if self._is_masked_lm else "vectors of texts")
             raise ValueError(
                 f"{self.path} is an ONNX model and answers by {has} alone: ask the checkpoint for features, vectors "
                 "and other heads."
@@ -342,6 +352,24 @@ class OnnxModel(nn.Module):
             (logits,) = self._run(tokens[start : start + step], has_padding=True)
             for row, places in zip(logits, positions[start : start + step], strict=True):
                 yield row[list(places)]
+
+    def pooled(self, tokens: Tensor, pooling: Pooling, *, has_padding: bool) -> Tensor:
+        """Ids (B, T), padded -> vectors (B, D), as the graph pools them.
+
+        Raises:
+            ValueError: if it has no vectors, or pools otherwise.
+        """
+        if self._pooling is None:
+            raise ValueError(
+                f"{self.path} is an ONNX model and has no vectors of texts: export with --head encoder, or ask the "
+                "checkpoint."
+            )
+        if pooling != self._pooling:
+            raise ValueError(
+                f"{self.path} is an ONNX model with the pooling {self._pooling}: leave --pooling {pooling} out, or ask "
+                "the checkpoint."
+            )
+        return self._run(tokens, has_padding=has_padding)[0]
 
     def _run(self, tokens: Tensor, *, has_padding: bool) -> list[Tensor]:
         pad_id = 1

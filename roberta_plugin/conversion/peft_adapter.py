@@ -35,7 +35,7 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
     adapters: dict[str, Tensor] = model.state.get(ADAPTERS) or {}
     if not adapters:
         raise ValueError(f"{model.path} has no adapters: fine-tune it with --set lora-rank=8, or use --to huggingface.")
-    if model.head.kind == MASKED_LM:
+    if model.head.kind == MASKED_LM or model.head.is_encoder:
         raise ValueError(
             f"{model.path} has no fine-tuned head, and adapters are written with one: use --to huggingface or "
             "sentence-transformers, which have them in the weights."

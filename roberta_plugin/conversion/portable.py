@@ -20,16 +20,18 @@ from torch import Tensor
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, white_space_of
+from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of_task, white_space_of
 from roberta_plugin.finetuning.kinds import KINDS, kind_class
 from roberta_plugin.finetuning.kinds.base import HuggingFace, Kind
 from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.finetuning.starting_head import named_labels
 from roberta_plugin.models.checkpoints import ALL_HEADS, CLASSIFICATION, saved_options
+from roberta_plugin.models.heads import Pooling
 
 SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
 MASKED_LM = "masked_lm"  # its kind, and also the name of that head for --head
+ENCODER = "encoder"  # the name for --head of no head: vectors of texts
 _ONE_SCORE_PER_OPTION = ("race", "sentence_ranking")  # tasks of ours and of fairseq
 
 
@@ -41,6 +43,11 @@ def formats() -> dict[str, type[Kind]]:
     return {MASKED_LM if kind.head == MASKED_LM else kind.name: kind for kind in convertible}
 
 
+def has_module(kind: str) -> bool:
+    """True if heads of this kind have parameters; without them, the encoder alone answers, by vectors."""
+    return bool(formats()[kind].head)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """A head of a checkpoint."""
@@ -49,7 +56,7 @@ class Head:
     """`MASKED_LM`, or one of `formats`."""
     name: str
     num_outputs: int = 0
-    """Classes, or scores; 0 for the masked-LM head."""
+    """Classes, or scores; 0 for the masked-LM head and the encoder alone."""
 
     @property
     def module(self) -> str:
@@ -67,6 +74,16 @@ class Head:
         counterpart = self.facts.hugging_face
         assert counterpart is not None, "formats has no others"
         return counterpart
+
+    @property
+    def is_encoder(self) -> bool:
+        """True if there is no head, and the answers are vectors."""
+        return not has_module(self.kind)
+
+
+def encoder_alone() -> Head:
+    """What answers where no head was trained: the encoder, by vectors of texts."""
+    return Head(kind=next(kind for kind in formats() if not has_module(kind)), name=ENCODER)
 
 
 def heads_of(state: Mapping[str, Any]) -> list[Head]:
@@ -96,6 +113,9 @@ def heads_of(state: Mapping[str, Any]) -> list[Head]:
 def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
     """The head called `name`; without a name, the one that was fine-tuned, or the masked-LM head if none was.
 
+    A model of vectors has no head, whatever the masked-LM head of the model below it has learned, nor has one that came
+    without any: then it is the encoder alone, which can also be asked for by its name.
+
     Raises:
         ValueError: if there is no such head, several were fine-tuned, or it is one that no other program knows.
     """
@@ -108,12 +128,15 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
                 raise ValueError(
                     f"{path} answers by its {prefix.partition('_')[0]} head {candidate}, and neither transformers nor "
                     "fairseq has a class for that: ask the checkpoint itself by `roberta predict`, or give --head "
-                    f"{MASKED_LM} to take the encoder without this head."
+                    f"{ENCODER} to take the encoder without this head."
                 )
     if name == MASKED_LM and name in identity.read_record(state).get(identity.MADE_ANEW, ()):
-        raise ValueError(f"{path} came without a masked-LM head: its present one is untrained.")
+        raise ValueError(
+            f"{path} came without a masked-LM head: its present one is untrained. Leave --head out, or give --head "
+            f"{ENCODER}."
+        )
     if name is not None:
-        chosen = [head for head in heads if head.name == name]
+        chosen = [head for head in (*heads, encoder_alone()) if head.name == name]
         if not chosen:
             raise ValueError(f"{path} has no head called {name!r}: it has {', '.join(head.name for head in heads)}.")
         return chosen[0]
@@ -121,11 +144,16 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
     if len(tuned) > 1:
         raise ValueError(
             f"{path} has several heads, {', '.join(head.name for head in tuned)}: choose one with --head NAME, or "
-            f"--head {MASKED_LM}."
+            f"--head {ENCODER}."
         )
-    if not heads:
-        raise ValueError(f"{path} has only an encoder, no head to predict with.")
-    return tuned[0] if tuned else heads[0]
+    return tuned[0] if tuned else heads[0] if heads and not _has_vectors_alone(state) else encoder_alone()
+
+
+def _has_vectors_alone(state: Mapping[str, Any]) -> bool:
+    """True if a model without a fine-tuned head was trained for vectors, or came without a masked-LM head."""
+    record = identity.read_record(state)
+    settings = record.get("settings") or {}
+    return "pooling" in settings or MASKED_LM in record.get(identity.MADE_ANEW, ())
 
 
 def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None) -> tuple[str, ...]:
@@ -233,6 +261,33 @@ class PortableModel:
         settings = identity.read_record(self.state).get("settings") or {}
         length = settings.get("max_length") or int(self.state["cfg"]["model"]["max_positions"])
         return TextLayout.from_settings(settings if self.head.facts.head == "classification" else {}, max_length=length)
+
+    @property
+    def vectors(self) -> tuple[Pooling, bool]:
+        """How the features of a text become its vector, as in training or by their mean; if it has the length 1."""
+        settings = identity.read_record(self.state).get("settings") or {}
+        return settings.get("pooling", "mean"), bool(settings.get("normalize"))
+
+    @property
+    def was_trained_for_its_answers(self) -> bool:
+        """False if the records say that the last training of the encoder was for another head, or for no vectors."""
+        record = identity.read_record(self.state)
+        settings = record.get("settings") or {}
+        if self.head.is_encoder:
+            return "pooling" in settings
+        kind = settings.get("kind") or kind_of_task(str(record.get("task")))
+        return kind not in KINDS or self.head.kind != MASKED_LM or kind_class(str(kind)).head == MASKED_LM
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is known of the training of its answers, in the form of `finetuning/identity.py`."""
+        record = identity.read_record(self.state)
+        if self.was_trained_for_its_answers:
+            return record
+        settings = {name: value for name, value in (record.get("settings") or {}).items() if name == "max_length"}
+        if self.head.is_encoder:
+            settings |= dict(zip(("pooling", "normalize"), self.vectors, strict=True))
+        return {**record, "task": "", "settings": settings}
 
     @property
     def decides_by(self) -> dict[str, float]:

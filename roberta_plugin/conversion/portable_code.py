@@ -40,6 +40,7 @@ SPECIAL_IDS: Mapping[str, str] = {}
 _KINDS = ("MaskedLM", "SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
 _CLASSES = {"AutoConfig": "Config", "AutoModel": "Model", **{f"AutoModelFor{kind}": f"For{kind}" for kind in _KINDS}}
 _AUTO_MAP = {auto: f"{CODE.stem}.{CLASS}{name}" for auto, name in _CLASSES.items()}
+HAS_POOLER = False
 FIELDS: Table = {
     **CONFIG,
     **dict.fromkeys((*_OPTIONS, *DROPOUTS, "num_segments"), USED),

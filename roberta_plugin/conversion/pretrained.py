@@ -43,8 +43,8 @@ def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -
         if data is not None:
             raise ValueError(f"{path} brings its vocabulary and tokenizer along: leave --data {data} out.")
         model = read_huggingface(path)
-        choose_head(model.state, head, path)  # raises where it has no such head
-        return model
+        chosen = choose_head(model.state, head, path)
+        return model if chosen.module == model.head.module else replace(model, head=chosen, labels=())
     raise ValueError(
         f"The format of {path} is not known. Known are checkpoints of fairseq (a .pt file, or a folder with "
         "checkpoint_best.pt, checkpoint_last.pt or model.pt), archives of fairseq (.tar.gz) and folders of Hugging "

@@ -27,7 +27,9 @@ class ExportSettings(Checked):
     to: Format = setting(REQUIRED, "the format to write")
     output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier export")
     data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if they are not found")
-    head: str | None = setting(None, "the head to export (default: the fine-tuned one, else masked_lm)")
+    head: str | None = setting(
+        None, "the head to export, or encoder for vectors of texts (default: the fine-tuned one, else masked_lm)"
+    )
     labels: tuple[str, ...] | None = setting(
         None, "names of the classes, if the checkpoint has none", nargs="+", metavar="NAME"
     )

@@ -168,7 +168,7 @@ class HubCore(nn.Module):
         if MASKED_LM in self.trained_on.get(identity.MADE_ANEW, ()):
             raise ValueError(
                 "The model came without a masked-LM head, so it cannot fill masks or compare phrases: take the "
-                "pretrained model that it was made from."
+                "pretrained model that it was made from; or give --task-kind embedding, for vectors."
             )
 
     def fill_sequences(
@@ -376,6 +376,8 @@ def pooler(model: nn.Module, pooling: Pooling) -> Callable[[Batch], list[Tensor]
         ValueError: for an unknown way of pooling.
     """
     check_pooling(pooling)
+    if isinstance(model, OnnxModel):
+        return lambda batch: list(model.pooled(batch.tokens, pooling, has_padding=batch.has_padding))
 
     def first_vectors(batch: Batch) -> list[Tensor]:
         return list(running.first_features(model, batch).float().cpu())

@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds import metrics, similarity
-from roberta_plugin.finetuning.kinds.base import Answer, marked, rounded
+from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, marked, rounded
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, inputs_of, sentence_inputs
@@ -54,9 +54,12 @@ class Embedding(TableKind):
     name = "embedding"
     description = "gives a vector to a text"
     head = ""
+    default_head_name = "encoder"
     task = "roberta_embedding"
     can_pack = False
     outputs = ("vectors",)
+    onnx_outputs = ("sentence_embedding",)
+    hugging_face: ClassVar[HuggingFace | None] = HuggingFace(suffix="Model", names={}, pipeline="feature-extraction")
     fields: ClassVar[tuple[str, ...]] = ("text", "text_pair")
     baseline_name = "the cosine of TF-IDF"
 

@@ -205,3 +205,28 @@ def test_what_8_bit_weights_change_is_said_in_the_words_of_the_head():
     moved = [spans[0], [np.array([[0.0, 1.0]]), np.array([[3.0, 2.0]]), np.array([0.5])]]
     said = _changes(spans, moved, "question_answering")
     assert said == "50.0% of the spans are the same, and logits change by at most 3.0000"
+    vectors = [[np.array([[1.0, 0.0]])], [np.array([[0.0, 1.0]])]]
+    turned = [[np.array([[1.0, 1.0]])], [np.array([[0.0, 2.0]])]]
+    words = "vectors have a cosine of 0.8536 with their own on average, and of 0.7071 at least"
+    assert _changes(vectors, turned, "embedding") == words
+
+
+def test_a_model_of_vectors_has_a_graph_of_vectors(tmp_path):
+    """Pooling and length are in the graph; of padding, of any batch; the folder is asked as the checkpoint is."""
+    checkpoint = write_predictor(tmp_path / "ours", "fill_mask", encoder_layers=1)
+    state = torch.load(checkpoint / "model.pt", weights_only=False)
+    settings = {"kind": "embedding", "pooling": "max", "normalize": True, "max_length": 40, "embedding_loss": "simcse"}
+    state["task_state"] = {"data": {"task": "custom", "settings": settings}}
+    torch.save(state, checkpoint / "model.pt")
+    folder = export_model(ExportSettings(checkpoint=checkpoint, to="onnx", output_dir=tmp_path / "onnx")).folder
+    session, hub = onnxruntime.InferenceSession(folder / "model.onnx"), RobertaHub.from_pretrained(folder)
+    assert [entry.name for entry in session.get_outputs()] == ["sentence_embedding"]
+    wanted = RobertaHub.from_pretrained(checkpoint).embed(TEXTS)
+    torch.testing.assert_close(hub.embed(TEXTS), wanted, **TOLERANCE)
+    found = [each["embedding"] for each in iterate_predictions(PredictSettings(model=folder), TEXTS)]
+    torch.testing.assert_close(torch.tensor(found), wanted, **TOLERANCE)
+    refused("is an ONNX model with the pooling max: leave --pooling mean out", hub.embed, TEXTS, pooling="mean")
+    refused(r"answers by vectors of texts alone: ask the checkpoint", hub.extract_features, TEXTS)
+    refused(r"exported without its masked-LM head", hub.fill_mask, "a <mask>")
+    card = (folder / "README.md").read_text()
+    assert "pipeline_tag: feature-extraction" in card and "`sentence_embedding`, a vector for each text" in card

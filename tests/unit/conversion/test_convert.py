@@ -540,3 +540,25 @@ def test_camemberts_symbols_change_places():
     assert order.tolist() == [5, 1, 6, 3, 4, 0, 2, 7, 8]
     assert order[order].tolist() == list(range(9))
     assert changed_places(["<s>", "<pad>", "</s>", "<unk>", "a", "<mask>"]) is None
+
+
+@pytest.mark.parametrize("kind", ["single", "tagging", "summary", "fill_mask", "pronoun"])
+def test_an_export_without_a_head_or_with_one_that_was_not_trained_says_so(tmp_path, kind):
+    ours = write_predictor(tmp_path / "ours", kind, encoder_layers=1)
+    has_stale_head = kind not in ("fill_mask", "pronoun")
+    masks = exported(ours, tmp_path / "masks", head="masked_lm")
+    said = "The masked-LM head was not trained with this encoder, which was fine-tuned after it."
+    assert list(masks.notes) == [said] * has_stale_head
+    card = (masks.folder / "README.md").read_text()
+    assert ("not trained with this encoder" in card) == has_stale_head and "fills `<mask>`" in card
+    message = r"writes vectors of the encoder, and --head masked_lm is another answer: leave it out"
+    refused(message, exported, ours, tmp_path / "x", "sentence-transformers", head="masked_lm")
+    for to, head in (("huggingface", "encoder"), ("sentence-transformers", None)):
+        vectors = exported(ours, tmp_path / to, to, head=head)
+        assert "was not trained for vectors: a text has the mean of the last layer" in vectors.notes[-1]
+        assert not [name for name in read_weights(vectors.folder) if "head" in name or "classifier" in name]
+        config = json.loads((vectors.folder / "config.json").read_text())
+        assert config["architectures"] == ["RobertaModel"] and not config.get("fine_tuned_on", {}).get("task")
+        again = exported(vectors.folder, tmp_path / "again")  # which had the head that reading had made
+        assert again.model.head.name == "encoder"
+        assert read_weights(again.folder).keys() == read_weights(vectors.folder).keys()
