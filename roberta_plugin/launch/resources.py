@@ -32,11 +32,20 @@ import yaml
 from roberta_plugin.launch.options_file import read_yaml
 from roberta_plugin.settings import BAGS, check_names, check_values, convert, is_null, setting
 
-# Options that follow from other settings.
+# Options of sbatch that follow from other settings, and from which.
 SET_BY_US = {
-    *("nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gpus", "gpus-per-task", "cpus-per-task", "mem", "time"),
-    *("partition", "account", "qos", "constraint", "exclude", "signal", "requeue", "no-requeue", "distribution"),
-    *("output", "error", "open-mode", "job-name", "array", "wrap"),
+    **dict.fromkeys(("ntasks", "ntasks-per-node"), "gpus_per_node: each GPU has a process"),
+    **dict.fromkeys(("gpus", "gpus-per-task", "gpus-per-node"), "gpus_per_node"),
+    "cpus-per-task": "cpus_per_gpu, or cpus_per_task without GPUs",
+    "mem": "mem_gb",
+    "signal": "signal_delay",
+    **{name: name for name in ("nodes", "time", "partition", "account", "qos", "constraint", "exclude")},
+    **dict.fromkeys(("requeue", "no-requeue"), "the restart policy: jobs are requeued"),
+    "distribution": "the order of ranks, which is fixed",
+    **dict.fromkeys(("output", "error", "open-mode"), "--output-dir: logs stand there"),
+    "job-name": "--job-name, or the name of --output-dir",
+    "array": "the runs and --parallel",
+    "wrap": "the program that the job runs",
 }
 # Options that would break our handling of the job, with the reason.
 _REFUSED = {
@@ -124,8 +133,8 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
     """Resources (or a dataclass that extends them) from texts by name.
 
     `sbatch.NAME` and `env.NAME`, as on a command line, override `sbatch` and `env`; None stands for an entry
-    without a value. `h100:8` as gpus_per_node also sets gpu_type. Values of secrets in `env` go into this process's
-    environment (`keep_secrets`).
+    without a value. `h100:8` as gpus_per_node also sets gpu_type, and cpus_per_task is cpus_per_gpu where there are no
+    GPUs. Values of secrets in `env` go into this process's environment (`keep_secrets`).
 
     Raises:
         ValueError: for an unknown name, or a value of another type; the message begins with `where`.
@@ -148,6 +157,7 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
         ]
         if further or isinstance(values.get(bag), Mapping):
             values[bag] = with_entries(values.get(bag), further, name=bag)
+    cores = values.pop("cpus_per_task", None)
     check_names(values, known=(item.name for item in dataclasses.fields(kind) if item.metadata), where=where, hint=hint)
     if "gpus_per_node" in values:
         try:
@@ -160,6 +170,13 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
                 "leave one of them out."
             )
         values["gpus_per_node"] = count
+    if cores is not None:
+        if values.get("gpus_per_node") or "cpus_per_gpu" in values:
+            raise ValueError(
+                f"{where}: cpus_per_task is for nodes without GPUs. Write cpus_per_gpu instead, the processor cores "
+                "per GPU, and leave cpus_per_task out."
+            )
+        values["cpus_per_gpu"] = cores
     resources = convert(kind, values, where=where)
     try:
         check_values(resources)
@@ -334,7 +351,7 @@ def parse_sbatch(texts: Iterable[str]) -> dict[str, Any]:
         if not re.fullmatch(r"[A-Za-z][\w-]*", key):
             raise ValueError(f"--sbatch {text!r} must be NAME=VALUE, or the NAME of an option without a value.")
         if key in SET_BY_US:
-            raise ValueError(f"--sbatch {text!r}: --{key} follows from other settings, use those.")
+            raise ValueError(f"--sbatch {text!r}: --{key} follows from other settings: {SET_BY_US[key]}.")
         if key in _REFUSED:
             raise ValueError(f"--sbatch {text!r}: --{key} cannot be given, because {_REFUSED[key]}.")
         if key in options:

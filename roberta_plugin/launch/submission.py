@@ -144,9 +144,29 @@ def submit_runs(
         ValueError: if SLURM is not there, sbatch refuses, or the resources cannot work.
     """
     resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
-    check_text({"--output-dir": root, "the job's name": name})
     check_partition(resources.partition, nodes=resources.nodes)
     write_environment(code.parent, resources.env)
+    executor = _array_executor(root, name=name, code=code, num_parallel=num_parallel, resources=resources)
+    with _calling_sbatch(resources, folder=executor.folder):
+        jobs = executor.map_array(RunJob(num_gpus=resources.gpus_per_node, after=after), folders)
+    submitted = {folder.run.name: str(job.job_id) for folder, job in zip(folders, jobs, strict=True)}
+    add_jobs(root, submitted)
+    return submitted
+
+
+def array_script(*, num_runs: int, root: Path, name: str, num_parallel: int, resources: Resources) -> str:
+    """The batch script by which `submit_runs` would submit the runs of a sweep, for a dry run: nothing is written."""
+    code = next_folder(root) / "code"
+    executor = _array_executor(root, name=name, code=code, num_parallel=num_parallel, resources=resources)
+    executor.parameters["map_count"] = num_runs
+    script: str = executor._make_submission_file_text(executor._submitit_command_str, "")
+    return script
+
+
+def _array_executor(
+    root: Path, *, name: str, code: Path, num_parallel: int, resources: Resources
+) -> submitit.SlurmExecutor:
+    check_text({"--output-dir": root, "the job's name": name})
     executor = _Executor(root / ARRAY_LOGS, max_num_timeout=MAX_TIMEOUTS, python=_host_program(resources))
     executor.update_parameters(
         **submitit_parameters(resources, ntasks_per_node=1, has_gpus=True),
@@ -154,11 +174,7 @@ def submit_runs(
         array_parallelism=num_parallel,
         setup=environment_lines(resources, snapshot=code.parent),
     )
-    with _calling_sbatch(resources, folder=executor.folder):
-        jobs = executor.map_array(RunJob(num_gpus=resources.gpus_per_node, after=after), folders)
-    submitted = {folder.run.name: str(job.job_id) for folder, job in zip(folders, jobs, strict=True)}
-    add_jobs(root, submitted)
-    return submitted
+    return executor
 
 
 @contextlib.contextmanager

@@ -110,6 +110,8 @@ def dry_run(settings: StudySettings) -> str:
         ValueError: as `run_study`.
     """
     planned = checked_plan(settings)
+    if settings.slurm is not None:
+        check_slurm(planned.study.resources(settings.slurm))
     num_runs = {}
     with tempfile.TemporaryDirectory() as scratch:
         for probe in _tuning(planned):

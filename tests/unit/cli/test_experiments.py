@@ -175,6 +175,26 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(sweep, tiny_data_bin, 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_on_slurm_shows_the_job_and_refuses_what_a_submission_would(sweep, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")  # without SLURM
+    assert sweep("--dry-run", "--parallel", "3", "--slurm", "time=0:20:00", "partition=cpu", "cpus_per_task=2") == 0
+    text = capsys.readouterr().out
+    for line in ("array=0-1%2", "cpus-per-task=2", "partition=cpu", "time=20", "job-name=out"):
+        assert f"#SBATCH --{line}\n" in text
+    assert "gpus" not in text.partition("# the script of the job array")[2].partition("| run")[0].replace(
+        "NUM_GPUS", ""
+    )
+    assert "| run | lr | seed |" in text and "| lr-2/seed-5 | 2 | 5 |" in text
+    for words, message in (
+        (["partition=cpu"], "have no time limit"),
+        (["time=5", "sbatch.cpus-per-task=1"], "follows from other settings: cpus_per_gpu, or cpus_per_task without"),
+        (["time=1", "signal_delay=90"], "is not shorter than --time"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sweep("--dry-run", "--slurm", *words)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_dry_run_shows_what_trackers_are_told(sweep, capsys):
     assert sweep("--dry-run", old="{data:", new="{wandb-project: mine, data:") == 0
     told = r"^WANDB_NAME=lr-[12]/seed-5 WANDB_RUN_ID=(\w+) WANDB_RESUME=allow WANDB_RUN_GROUP=out \S*fairseq-train "

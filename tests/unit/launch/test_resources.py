@@ -45,6 +45,8 @@ def test_settings_become_submitits_parameters():
         "additional_parameters": {"requeue": True, "gpus-per-node": "8"},
     }
     assert asked(time="5", cpus_per_gpu="2")["cpus_per_task"] == 2
+    assert asked(time="5", cpus_per_task="3")["cpus_per_task"] == 3  # as a cluster without GPUs names it
+    assert asked(time="5", cpus_per_task="3", gpus_per_node="0")["cpus_per_task"] == 3
 
 
 def test_typed_gpus_gpus_without_gres_and_any_other_option():
@@ -77,7 +79,7 @@ def test_entries_of_a_command_line_win_over_the_files_and_leave_the_others():
         ({"time": "5", "cpus_per_gpu": "all"}, "slurm: --cpus-per-gpu is 'all', which is not a whole number"),
         ({"time": "5", "gpus_per_node": "all"}, "slurm: --gpus-per-node is 'all': write how many GPUs"),
         ({"time": "5", "gpus_per_node": "h100:8", "gpu_type": "a100"}, "of type h100 and --gpu-type for a100"),
-        ({"time": "5", "sbatch.array": "1-9"}, "--array follows from other settings"),
+        ({"time": "5", "sbatch.array": "1-9"}, "--array follows from other settings: the runs and --parallel"),
         ({"time": "5", "sbatch.comment": "a\nb"}, "must not hold a line break"),
         ({"time": "5", "partition": "a\nb"}, "must not hold a line break"),
         ({"time": "1"}, "--signal-delay .* is not shorter than --time"),
@@ -149,7 +151,7 @@ def test_options_with_and_without_a_value():
     [
         (["a b=1"], "'a b=1' must be NAME=VALUE"),
         (["=1"], "must be NAME=VALUE"),
-        (["ntasks_per_node=1"], "--ntasks-per-node follows from other settings"),
+        (["ntasks_per_node=1"], "--ntasks-per-node follows from other settings: gpus_per_node"),
         (["export=NONE"], "--export cannot be given, because the settings env and inherit choose"),
         (["parsable"], "--parsable cannot be given, because it changes what sbatch prints"),
         (["comment=a", "comment=b"], "comment is given twice"),

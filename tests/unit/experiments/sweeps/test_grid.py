@@ -172,7 +172,9 @@ def test_settings_of_the_command_line_win_over_the_files(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("cpus_per_task: 4", "unknown key 'cpus_per_task'"),
+        ("cpus_per_task: 4, gpus_per_node: 8", "cpus_per_task is for nodes without GPUs. Write cpus_per_gpu"),
+        ("cpus_per_task: 4, cpus_per_gpu: 2", "leave cpus_per_task out"),
+        ("cpus_per_task: all", "is 'all', which is not a whole number"),
         ("cpus_per_gpu: all", "slurm: cpus-per-gpu is 'all', which is not a whole number"),
         ("nodes: 2", "a run of a sweep has one node"),
         ("gpu_type: [a, b]", "must be one value"),
