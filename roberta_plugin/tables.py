@@ -25,6 +25,9 @@ from __future__ import annotations
 import functools
 import glob
 import json
+import os
+import select
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +41,7 @@ from roberta_plugin.data.text_inputs_files import (
     SPREADSHEETS,
     dataset_files,
     find_inputs,
+    is_stream,
 )
 from roberta_plugin.data.text_inputs_files import BadLineError as BadLineError
 from roberta_plugin.data.text_inputs_json import check_json_lines
@@ -49,6 +53,7 @@ from roberta_plugin.spelling import meant
 
 Format = Literal["csv", "tsv", "jsonl", "parquet", "arrow", "text"]
 ENDINGS: Mapping[str, Format] = {**text_inputs_files.ENDINGS, ".json": "jsonl"}
+_PIECE_BYTES = 2**16
 IN_MEMORY = Path("the record")
 STANDARD_INPUT = Path("standard input")
 T = TypeVar("T")
@@ -277,12 +282,38 @@ def text_lines(path: Path | None, *, on_read: Callable[[int], None] = lambda num
     return lines_of_table(source, on_read=on_read)
 
 
+def is_live(path: Path | None) -> bool:
+    """Whether the rows of a file, or of standard input, may come one by one, as from a pipe or a terminal."""
+    if path is not None:
+        return is_stream(str(path))
+    try:
+        return not stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode)
+    except (AttributeError, OSError, ValueError):  # no file of the operating system, as in a notebook
+        return False
+
+
 def _blocks_of_standard_input() -> Iterator[bytes]:
-    """Line by line, so that none waits for the next one."""
-    while line := sys.stdin.buffer.readline(LONGEST_LINE):
-        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+    """Whole lines as they come, so that none waits for the next one."""
+    if sys.stdin is None:
+        raise ValueError("Standard input is closed: name a file by --input, or give the texts themselves.")
+    file: Any = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)  # a thread that waits in it holds no lock at exit
+    unfinished: list[bytes] = []
+    while piece := _next_piece(file):
+        before, line_end, after = piece.rpartition(b"\n")
+        if line_end:
+            yield b"".join([*unfinished, before, line_end])
+            unfinished = []
+        unfinished.append(after)
+        if sum(map(len, unfinished)) > LONGEST_LINE:
             raise ValueError(f"Standard input: a line has more than {LONGEST_LINE >> 20} MiB. Split it into lines.")
-        yield line
+    if rest := b"".join(unfinished):
+        yield rest
+
+
+def _next_piece(file: Any) -> bytes:
+    while (piece := file.read(_PIECE_BYTES)) is None:  # another program made the pipe non-blocking
+        select.select([file], [], [])
+    return bytes(piece)
 
 
 def check_keys(value: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]:

@@ -114,6 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # `>&-`: the first file that is opened would be taken for it
         print("roberta: standard output is closed: redirect it to a file, or to /dev/null.", file=sys.stderr)
         return USER_ERROR
+    if arguments is None:
+        _open_standard_streams()
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     argv = list(sys.argv[1:] if arguments is None else arguments)
     verb = called_verb(argv)
@@ -148,6 +150,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except OSError:
             _drop_output()
         return USER_ERROR
+
+
+def _open_standard_streams() -> None:
+    """Let nothing that is opened later be taken for a closed standard stream; what goes to stderr then goes nowhere."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  # to the end of the process
 
 
 def _drop_output() -> None:

@@ -29,7 +29,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeVar
 
 from roberta_plugin.data.text_inputs_json import check_json_lines, looks_like_json_lines
 from roberta_plugin.data.text_inputs_remote import file_name, find, identity, is_url, open_url
@@ -37,6 +37,7 @@ from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
 from roberta_plugin.settings import nearest
 
+T = TypeVar("T")
 _OPEN_FILE = re.compile(r"/(?:dev|proc/self)/fd/(\d+)|/dev/stdin")
 _MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ\x00", ".bz2": b"BZh"}
 
@@ -51,11 +52,17 @@ def open_input(path: str, *, is_sequential: bool = True) -> Any:
 
 
 class CountedFile(io.RawIOBase):
-    """A sequentially read file that counts its bytes and passes them to `on_data`."""
+    """A sequentially read file that counts its bytes and passes them to `on_data`.
 
-    def __init__(self, file: IO[bytes], on_data: Callable[[bytes], None] = lambda data: None) -> None:
-        self._file = file
+    Of a live one, reading waits for no more bytes than there are.
+    """
+
+    def __init__(
+        self, file: Any, on_data: Callable[[bytes], None] = lambda data: None, *, is_live: bool = False
+    ) -> None:
+        self._read = file.read1 if is_live else file.read
         self._on_data = on_data
+        self._is_live = is_live
         self._head = b""
         self.num_read = 0
 
@@ -66,15 +73,21 @@ class CountedFile(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """At most `size` bytes; empty only at the end."""
         head, self._head = self._head[:size], self._head[size:]
-        data = self._file.read(size - len(head))
+        if head and self._is_live:
+            return head
+        data = self._read(size - len(head))
         self.num_read += len(data)
         self._on_data(data)
         return head + data
 
     def suffix(self) -> str:
         """The compression according to the first bytes, which are kept for the next read."""
-        self._head = self.read(max(map(len, _MAGIC.values())))
-        return next((suffix for suffix, magic in _MAGIC.items() if self._head.startswith(magic)), "")
+        longest = max(map(len, _MAGIC.values()))
+        head = piece = self.read(longest)
+        while piece and len(head) < longest and any(magic.startswith(head) for magic in _MAGIC.values()):
+            head += (piece := self.read(longest - len(head)))
+        self._head = head
+        return next((suffix for suffix, magic in _MAGIC.items() if head.startswith(magic)), "")
 
 
 def decompressed_pieces(
@@ -146,15 +159,20 @@ def _zstandard_decompressor() -> Any:
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
 
 
-def read_ahead(pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+def read_ahead(pieces: Iterator[T], *, most: int = 2) -> Iterator[T]:
     """Read the pieces in a thread: decompression releases the interpreter lock, so encoding runs meanwhile."""
-    pieces_read: queue.Queue[tuple[bytes, int] | BaseException | None] = queue.Queue(maxsize=2)
+    yield from (piece for piece in read_when_ready(pieces, most=most, patience=None) if piece is not None)
+
+
+def read_when_ready(pieces: Iterator[T], *, most: int, patience: float | None) -> Iterator[T | None]:
+    """Read the pieces in a thread, up to `most` ahead; None where one has not come for so many seconds."""
+    pieces_read: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(maxsize=most)
     is_given_up = threading.Event()
 
     def read() -> None:
         try:
             for piece in pieces:
-                pieces_read.put(piece)
+                pieces_read.put((piece,))
                 if is_given_up.is_set():
                     return
             pieces_read.put(None)
@@ -163,10 +181,17 @@ def read_ahead(pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int
 
     threading.Thread(target=read, daemon=True).start()
     try:
-        while (piece := pieces_read.get()) is not None:
+        while True:
+            try:
+                piece = pieces_read.get(timeout=patience)
+            except queue.Empty:
+                yield None
+                piece = pieces_read.get()
+            if piece is None:
+                return
             if isinstance(piece, BaseException):
                 raise piece
-            yield piece
+            yield piece[0]
     finally:
         is_given_up.set()
         while not pieces_read.empty():  # the thread may be waiting for room
@@ -324,7 +349,7 @@ def _paths_of(pattern: str) -> list[str]:
         urls, is_folder = find(pattern)
         return dataset_files(pattern) if is_folder else urls
     pattern = pattern.removeprefix("file://")
-    if os.path.isfile(pattern) or _is_stream(pattern):
+    if os.path.isfile(pattern) or is_stream(pattern):
         return [pattern]
     if os.path.isdir(pattern):
         return dataset_files(pattern)
@@ -403,7 +428,8 @@ def _content(path: str, key: str, kind: type) -> dict[str, Any] | None:
     return content
 
 
-def _is_stream(path: str) -> bool:
+def is_stream(path: str) -> bool:
+    """Whether it is a pipe, a terminal or another device."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -413,7 +439,7 @@ def _is_stream(path: str) -> bool:
 
 def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
     form: Form = "text" if text_format == "auto" else text_format
-    if name == STANDARD_INPUT or _is_stream(path):
+    if name == STANDARD_INPUT or is_stream(path):
         if sys.platform != "linux":
             raise ValueError(f"{name}: reading text from a pipe needs Linux. Write the text to a file first.")
         if form in ("parquet", "arrow"):
@@ -486,12 +512,14 @@ def read_lines(
     block_bytes: int = BLOCK_BYTES,
     on_read: Callable[[int], None] = lambda num_bytes: None,
     on_data: Callable[[bytes], None] = lambda data: None,
+    is_live: bool = False,
 ) -> Iterator[bytes]:
     """Whole lines in blocks of about `block_bytes`; a block is larger only if a single line is.
 
     A byte order mark at the beginning of a file is left out, as Python's utf-8-sig does; fairseq takes it for text.
     `start` and `end` choose a part of a plain file, in bytes (see the head of this module). `on_read` gets the number
-    of bytes read from disk; `on_data` gets the bytes of what is read from its beginning.
+    of bytes read from disk; `on_data` gets the bytes of what is read from its beginning. Of a pipe that `is_live`,
+    lines come as soon as they are written.
 
     Raises:
         ValueError: if a compressed file is damaged or cut off, a pipe contains JSON Lines without --format, or a line
@@ -499,7 +527,7 @@ def read_lines(
     """
     pieces = _plain(source.path, start, end, block_bytes)
     if source.is_sequential:
-        pieces = read_ahead(_sequential(source, block_bytes, on_data))
+        pieces = read_ahead(_sequential(source, block_bytes, on_data, is_live=is_live and source.is_stream))
     unfinished: list[bytes] = []
     mark = b"" if start else BOM
     for piece, num_read in pieces:
@@ -519,10 +547,12 @@ def read_lines(
         yield rest
 
 
-def _sequential(source: TextInput, block_bytes: int, on_data: Callable[[bytes], None]) -> Iterator[tuple[bytes, int]]:
+def _sequential(
+    source: TextInput, block_bytes: int, on_data: Callable[[bytes], None], *, is_live: bool
+) -> Iterator[tuple[bytes, int]]:
     """Content of a pipe or compressed file in pieces, each with the number of bytes read for it."""
     with open_input(source.path) as opened:
-        file = CountedFile(opened, on_data)
+        file = CountedFile(opened, on_data, is_live=is_live)
         suffix = file.suffix() if source.is_stream else source.suffix
         plain = ((piece, len(piece)) for piece in iter(lambda: file.read(block_bytes), b""))
         pieces = decompressed_pieces(file, suffix, source.name, block_bytes) if suffix else plain

@@ -65,7 +65,7 @@ def lines_of_table(
     source: TextInput, *, on_read: Callable[[int], None], on_data: Callable[[bytes], None] = lambda data: None
 ) -> TextLines:
     """The lines of a text, with their ends."""
-    blocks = read_lines(source, block_bytes=_LINE_BLOCK_BYTES, on_read=on_read, on_data=on_data)
+    blocks = read_lines(source, block_bytes=_LINE_BLOCK_BYTES, on_read=on_read, on_data=on_data, is_live=True)
     return TextLines(source.name, blocks, source)
 
 
@@ -87,7 +87,6 @@ def rows_of_lines(
 def read_rows(source: TextInput, *, on_read: Callable[[int], None]) -> Iterator[Mapping[str, Any]]:
     """The rows of Parquet or Arrow, with all columns."""
     for batch in _batches(source, on_read=on_read):
-        batch.validate(full=True)
         yield from batch.to_pylist()
 
 
@@ -153,8 +152,14 @@ def groups_of(source: TextInput) -> tuple[Group, ...]:
         _check_type(source, file.schema)
         if source.is_remote:
             return (Group(0, source.size),)
-        batches = _record_batches(file, 0, None)
-        return tuple(Group(len(batch), _checked(batch.column(source.column)).nbytes) for batch in batches)
+        columns = [_valid(batch.column(source.column)) for batch in _record_batches(file, 0, None)]
+        return tuple(Group(len(column), column.nbytes) for column in columns)
+
+
+def _valid(column: Any) -> Any:
+    """The column, if the ends of its data are where it says: that alone is cheap, of a file of any size."""
+    column.validate()
+    return column
 
 
 def schema_metadata(source: TextInput) -> Mapping[bytes, bytes]:
@@ -188,7 +193,7 @@ def _columnar_cells(source: TextInput, start: int, end: int | None, on_read: Cal
 
     no_text = NO_TEXT + b"it has no text (null)"
     for batch in _batches(source, start, end, on_read=on_read, columns=[source.column]):
-        column = _checked(batch.column(source.column))
+        column = batch.column(source.column)
         if pyarrow.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         cells = column.cast(pyarrow.large_string()).cast(pyarrow.large_binary()).to_pylist()
@@ -201,17 +206,20 @@ def _columnar_cells(source: TextInput, start: int, end: int | None, on_read: Cal
                 yield cell
 
 
-def _checked(column: Any) -> Any:
-    """A column of text whose offsets lie within its data, whatever bytes these are.
+def _checked(batch: Any, columns: list[str] | None) -> Any:
+    """The batch, if its offsets lie within its data; a column of text may hold any bytes.
 
     Raises:
         pyarrow.ArrowInvalid: if they do not.
     """
     import pyarrow
 
+    if columns is None:
+        batch.validate(full=True)
     kinds = {pyarrow.string(): pyarrow.binary(), pyarrow.large_string(): pyarrow.large_binary()}
-    (column.view(kinds[column.type]) if column.type in kinds else column).validate(full=True)
-    return column
+    for column in map(batch.column, columns or ()):
+        (column.view(kinds[column.type]) if column.type in kinds else column).validate(full=True)
+    return batch
 
 
 def _check_type(source: TextInput, schema: Any) -> None:
@@ -287,14 +295,14 @@ def _batches(
             groups = [*range(file.num_row_groups)][start:end]
             for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns, use_threads=False):
                 on_read(size * len(batch) // file.metadata.num_rows)
-                yield batch
+                yield _checked(batch, columns)
             return
         total = 0 if columns is None or source.is_remote else sum(group.num_rows for group in groups_of(source))
         for batch in _record_batches(file, start, end):
             for first in range(0, len(batch), _ROWS_AT_ONCE):
                 part = batch.slice(first, _ROWS_AT_ONCE)
                 on_read(size * len(part) // total if total else 0)
-                yield part
+                yield _checked(part, columns)
         if not total:
             on_read(size)
 

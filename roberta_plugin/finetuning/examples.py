@@ -9,14 +9,14 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from roberta_plugin.finetuning.records import number_in
 from roberta_plugin.spelling import how_they_differ, look_alikes, meant
-from roberta_plugin.tables import check_text, named_format, read_table, short, where
+from roberta_plugin.tables import Row, check_text, named_format, read_table, short, text_lines, where
 
 logger = logging.getLogger(__name__)
 
@@ -241,7 +241,7 @@ def warn_of_look_alikes(places: Mapping[str, str], *, what: str) -> None:
         )
 
 
-def weights_of(values: Sequence[str]) -> str | dict[str, float]:
+def weights_of(values: Sequence[str], *, delimiter: str | None = None) -> str | dict[str, float]:
     """What --class-weights says: none, balanced, or a weight by label, from LABEL=WEIGHT or a table.
 
     Raises:
@@ -256,13 +256,13 @@ def weights_of(values: Sequence[str]) -> str | dict[str, float]:
         label, equals, number = value.rpartition("=")
         if equals:
             pairs.append((label, number, f"--class-weights {value}"))
-        elif not Path(value).is_file():
+        elif not Path(value).exists():
             raise ValueError(
                 f"--class-weights {value}: there is no such file. Give none, balanced, LABEL=WEIGHT for each label, or "
                 "a table with the columns label and weight."
             )
         else:
-            for row in read_table(Path(value)):
+            for row in _weights_in(Path(value), delimiter):
                 label = label_of(row.value("label", option="--class-weights"), "label", row.where)
                 pairs.append((label, row.value("weight", option="--class-weights"), row.where))
     weights: dict[str, float] = {}
@@ -274,6 +274,13 @@ def weights_of(values: Sequence[str]) -> str | dict[str, float]:
             raise ValueError(f"{place}: the label {label!r} has two weights. Leave one of them out.")
         weights[label] = weight
     return weights
+
+
+def _weights_in(path: Path, delimiter: str | None) -> Iterator[Row]:
+    """The rows of a table of weights; --delimiter is that of the other tables if this one has none of it."""
+    header = next((line for line in text_lines(path) if line.strip()), "") if named_format(path) == "csv" else ""
+    is_given = delimiter is not None and delimiter in header
+    return read_table(path, delimiter=delimiter if is_given else None)
 
 
 def given_weights(labels: Sequence[str], by_label: Mapping[str, float]) -> list[float]:

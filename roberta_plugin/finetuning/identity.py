@@ -27,7 +27,14 @@ DECISIONS = "decides_by"  # the threshold or temperature that was found on the d
 _LENGTHS = ("max_length", "question_length", "doc_stride", "size", "sentence_length", "oracle_sentences")
 _FORMS = ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how tagged words were read
 _FIELDS = ("id_field", "text_field", "summary_field")  # how documents were read
-_COLUMNS = ("id_column", "group_column", "delimiter", "label_separator", "positive_label")  # how tables were read
+_COLUMNS = (
+    "id_column",
+    "group_column",
+    "delimiter",
+    "decimal",
+    "label_separator",
+    "positive_label",
+)  # how tables were read
 _LONG_TEXTS = ("long_texts", "window_stride", "max_windows", "window_pooling")
 _MAY_DIFFER = (*_LENGTHS, *_LONG_TEXTS, *_FORMS, *_FIELDS, *_COLUMNS)
 _POOLINGS = ("pooling", "normalize")

@@ -351,6 +351,13 @@ class CustomOptions(FileOptions):
         goes_with=one_of_kinds("tagging"),
         choices=SCHEMES,
     )
+    decimal: str | None = option(
+        "decimal mark of the numbers in --label-column",
+        default_text="a point",
+        goes_with=one_of_kinds("regression", "embedding"),
+        choices=(".", ","),
+        metavar="CHARACTER",
+    )
     label_separator: str | None = option(
         "multi-label: separator of the labels of a row",
         default_text="a comma",

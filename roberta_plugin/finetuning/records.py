@@ -135,12 +135,14 @@ def _as_python(text: str) -> str:
     return " ".join(parts)
 
 
-def number_in(value: Any) -> float:
+def number_in(value: Any, *, decimal: str = ".") -> float:
     """The number of a cell; NaN for what is none, or not finite.
 
     A text counts if JSON or C would write it so, as 1.5, -2 or 1e-3: not 1,5 or 1_000, which programs read in different
-    ways.
+    ways. With a comma for `decimal`, it counts if it has that in place of the point.
     """
+    if decimal != "." and isinstance(value, str):
+        value = "" if "." in value else value.replace(decimal, ".")
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if not is_number and not (isinstance(value, str) and _NUMBER.fullmatch(value.strip())):
         return math.nan
@@ -149,6 +151,13 @@ def number_in(value: Any) -> float:
     except OverflowError:
         return math.nan
     return number if math.isfinite(number) else math.nan
+
+
+def number_remedy(value: Any, decimal: str) -> str:
+    """How to write a cell that should be a number."""
+    if decimal == "." and not math.isnan(number_in(value, decimal=",")):
+        return "write it as 1234.5 or 1e-3, or give --decimal ',' if all numbers are written with a comma"
+    return f"write it as 1234{decimal}5 or 1e-3"
 
 
 def flag_in(value: Any) -> bool | None:

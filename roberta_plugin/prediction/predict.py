@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.data.text_inputs_files import read_when_ready
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of_task
 from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS, kind_class
@@ -33,11 +34,13 @@ from roberta_plugin.tables import (
     check_text,
     files_of,
     format_of,
+    is_live,
     named_format,
     scan_table,
     short,
 )
 
+PATIENCE = 0.05  # seconds until what a pipe has written is answered
 MOST_CHARACTERS = 4_000_000  # of a window, so that a file of long texts does not fill the memory
 Record = Mapping[str, Any] | str
 
@@ -87,6 +90,8 @@ def predict(settings: PredictSettings) -> PredictResult:
             with open_output(settings.output, dim=kind.hub.dim) as writer:
                 for answer in _answers(kind, settings, rows):
                     writer.write(answer)
+                    if rows.are_live:
+                        writer.flush()
                     bar.show(rows.num_bytes)
                     counts["answers"] += 1
                     for name in ("error", "truncated"):
@@ -174,7 +179,10 @@ def kind_of_training(trained_on: Mapping[str, Any]) -> str | None:
 
 
 class _Rows:
-    """The rows of the input, in the format of --format or of its name; `num_bytes` of it have been read."""
+    """The rows of the input, in the format of --format or of its name; `num_bytes` of it have been read.
+
+    Of a pipe or terminal, which are live, None comes where the next row has not been written yet.
+    """
 
     def __init__(self, kind: Kind, settings: PredictSettings) -> None:
         path, form = settings.input, settings.format
@@ -188,14 +196,19 @@ class _Rows:
         if path is not None and settings.format is None and isinstance(kind, TableKind) and kind.reads_alone(path):
             table, form = kind.rows(path), None
             self._count(sum(file.stat().st_size for file in files_of(path)))
-        self._rows: Iterable[Row | BadLineError] = texts if settings.texts else table
+        self.are_live = not settings.texts and is_live(path)
+        self._rows: Iterable[Row | BadLineError | None] = texts if settings.texts else table
+        if self.are_live:
+            self._rows = read_when_ready(table, most=settings.window, patience=PATIENCE)
         self._kind, self._delimiter = kind, delimiter or ","
         self._may_be_table = settings.format is None and form in (None, "text") and not settings.texts
 
-    def __iter__(self) -> Iterator[Row | BadLineError]:
-        for number, row in enumerate(self._rows):
-            if number == 0 and self._may_be_table and isinstance(row, Row) and row.values.keys() == {"text"}:
+    def __iter__(self) -> Iterator[Row | BadLineError | None]:
+        is_first = True
+        for row in self._rows:
+            if is_first and self._may_be_table and isinstance(row, Row) and row.values.keys() == {"text"}:
                 self._check_header(row)
+            is_first = is_first and row is None
             yield row
 
     def _check_header(self, row: Row) -> None:
@@ -220,17 +233,19 @@ class _Rows:
 
 
 def _answers(
-    kind: Kind, settings: PredictSettings, rows: Iterable[Row | BadLineError], *, names_lines: bool = True
+    kind: Kind, settings: PredictSettings, rows: Iterable[Row | BadLineError | None], *, names_lines: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """Every answer; one without an id has the number of its line, if `names_lines`."""
+    """Every answer; one without an id has the number of its line, if `names_lines`. None among the rows lets no answer
+    wait for further ones."""
     window: list[Row | BadLineError] = []
     stops = settings.on_error == "stop"
     num_characters = 0
     for row in rows:
-        window.append(row)
+        if row is not None:
+            window.append(row)
         if isinstance(row, Row):
             num_characters += sum(len(value) for value in row.values.values() if isinstance(value, str))
-        is_last = isinstance(row, BadLineError) and stops
+        is_last = row is None or (isinstance(row, BadLineError) and stops)
         if len(window) == settings.window or num_characters >= MOST_CHARACTERS or is_last:
             yield from _answer_window(kind, settings, window, names_lines)
             window, num_characters = [], 0

@@ -76,6 +76,11 @@ class JsonLines:
         with _naming(self._file.name):
             self._file.write(line + b"\n")
 
+    def flush(self) -> None:
+        """Let the reader of a pipe have the answers."""
+        with _naming(self._file.name):
+            self._file.flush()
+
 
 class _TextAsBytes(io.RawIOBase):
     """Standard output where it takes text alone, as in a notebook."""
@@ -101,6 +106,9 @@ class Vectors:
         with _naming(self._file.name):
             self._file.write(vector.tobytes())
         self._count += 1
+
+    def flush(self) -> None:
+        """Nothing: the file is complete at the end."""
 
     def finish(self) -> None:
         """Write the number of rows into the header, which has room for it."""

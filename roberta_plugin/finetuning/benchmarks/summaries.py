@@ -62,7 +62,7 @@ _LISTS = (  # names of lists of addresses, by split; the first kind that is ther
     },
 )
 _WANTED = {
-    "summaries": "train, valid and test as .jsonl, .csv, .tsv or .parquet",
+    "summaries": "train, valid and test as .jsonl, .csv, .tsv, .parquet or folders of datasets",
     "cnn_dailymail": "folders train, valid and test with .story files, the lists all_train.txt, all_val.txt and "
     "all_test.txt beside folders with .story files, or train, validation and test as .parquet or .jsonl with the "
     "columns article and highlights",
@@ -86,7 +86,8 @@ def _tables(raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
             raw / f"{name}{ending}{packed}" for name in names for ending in _ORDER for packed in ("", *COMPRESSIONS)
         ]
         parts = [path for name in names for path in sorted(raw.glob(f"{name}-?????-of-?????.parquet"))]
-        paths[split] = [path for path in whole if path.is_file()][:1] or parts
+        folders = [raw / name for name in names if (raw / name / "state.json").is_file()]
+        paths[split] = [path for path in whole if path.exists()][:1] or parts or folders[:1]
     return {**paths, **named_files(raw, options)}
 
 

@@ -37,7 +37,7 @@ from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutpu
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, inputs_of, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
-from roberta_plugin.finetuning.records import number_in, text_of
+from roberta_plugin.finetuning.records import number_in, number_remedy, text_of
 from roberta_plugin.tables import Row, named_format, scan_table, short
 
 logger = logging.getLogger(__name__)
@@ -212,11 +212,13 @@ class Embedding(TableKind):
             return None
         value = row.value(self.label_column, option="--label-column")
         low, high = map(float, self.settings["score_range"])
-        number = number_in(value)
+        decimal = self.settings.get("decimal") or "."
+        number = number_in(value, decimal=decimal)
         if not low <= number <= high:
             raise ValueError(
                 f"{row.where}: the column {self.label_column!r} must hold a number from {low:g} to {high:g}, found "
-                f"{short(value)}. Correct the row, or name the range of your scores by --score-range."
+                f"{short(value)}. Correct the row, {number_remedy(value, decimal)}, or name the range of "
+                "your scores by --score-range."
             )
         return number
 

@@ -46,7 +46,7 @@ from roberta_plugin.finetuning.kinds.outputs import (
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
-from roberta_plugin.finetuning.records import number_in
+from roberta_plugin.finetuning.records import number_in, number_remedy
 from roberta_plugin.tables import Row, short
 
 _NUMBERS_DIFFER = 0.01  # standard deviation
@@ -104,11 +104,12 @@ class Regression(TextKind, TableKind):
     def read_target(self, row: Row, choices: tuple[str, ...]) -> float:
         """See `TableKind.read_target`: the number."""
         value = row.value(self.label_column, option="--label-column")
-        number = number_in(value)
+        decimal = self.settings.get("decimal") or "."
+        number = number_in(value, decimal=decimal)
         if math.isnan(number):
             raise ValueError(
                 f"{row.where}: the column {self.label_column!r} must hold a number, found {short(value)}. Correct the "
-                "row, write it as 1234.5 or 1e-3, or give another --kind."
+                f"row, {number_remedy(value, decimal)}, or give another --kind."
             )
         return number
 

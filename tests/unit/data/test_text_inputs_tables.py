@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import json
 import random
+import struct
 
 import pytest
 
@@ -170,6 +171,39 @@ def test_damage_within_a_row_group_is_named_when_it_is_read(tmp_path):
     path.write_bytes(whole)
     (source,) = settings().sources([path])
     refused(r"a\.parquet cannot be read as Parquet .*Copy or download it again", lines, source)
+
+
+@pytest.mark.parametrize("offset", [-3, 600, 2**20])
+@pytest.mark.parametrize("name", ["a.arrow", "a.ipc", "set"])
+def test_offsets_outside_the_data_are_refused_by_every_reader(tmp_path, name, offset):
+    """Bytes that a damaged disk or copy may leave, for which Arrow has no checksum."""
+    texts = [f"{number:09d}" for number in range(50)]
+    path = (
+        saved(tmp_path / name, texts, num_files=1)
+        if name == "set"
+        else write(tmp_path / name, texts, rows_per_group=50)
+    )
+    column, file = ("text", next(path.glob("*.arrow"))) if name == "set" else ("body", path)
+    content = bytearray(file.read_bytes())
+    last = 10 if name == "set" else 50
+    at = content.index(struct.pack("<3i", 0, 9, 18)) + 4 * last
+    assert struct.unpack_from("<i", content, at) == (9 * last,)
+    struct.pack_into("<i", content, at, 9 * last + offset if offset > 0 else offset)
+    file.write_bytes(content)
+    refused(rf"{file.name} cannot be read as Arrow.*Copy or download it again", lambda: list(read_table(path)))
+    rules = InputSettings(rules=LineRules(text_column=column))
+    refused(rf"{file.name} cannot be read as Arrow", lambda: [lines(each) for each in rules.sources([path])])
+
+
+@pytest.mark.parametrize(
+    "content", ["[1]", "[{}]", "{}", '{"_data_files": [{}]}', '{"_data_files": [{"filename": "../x"}]}']
+)
+def test_a_damaged_list_of_files_of_a_saved_data_set_is_refused(tmp_path, content):
+    folder = saved(tmp_path / "set")
+    (folder / "state.json").write_text(content)
+    refused(r"state.json .*copy the folder again", texts_of, folder)
+    (folder / "dataset_dict.json").write_text(content)
+    refused(r"dataset_dict.json has no list 'splits'.*copy the folder again", texts_of, folder)
 
 
 def test_one_column_is_read_and_a_few_rows_at_a_time(tmp_path, monkeypatch):

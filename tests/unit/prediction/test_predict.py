@@ -6,8 +6,12 @@ import io
 import json
 import logging
 import lzma
+import os
+import pty
+import select
 import shutil
 import sys
+import threading
 from types import SimpleNamespace
 
 import fsspec
@@ -376,6 +380,43 @@ def test_standard_input_is_answered_on_standard_output(models, stdin, capfdbinar
     found = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
     expected = answers(models["single"], ["good", "bad"])
     assert found == [{"line": number, **answer} for number, answer in enumerate(expected, start=1)]
+
+
+@pytest.mark.parametrize("source", ["pipe", "terminal", "fifo"])
+def test_what_a_pipe_has_written_is_answered_before_more_comes(models, tmp_path, monkeypatch, source):
+    write_to, read_from = (None, None)
+    path = None
+    if source == "fifo":
+        path = tmp_path / "records"
+        os.mkfifo(path)
+    else:
+        read_from, write_to = pty.openpty()[::-1] if source == "terminal" else os.pipe()
+        monkeypatch.setattr(sys, "stdin", open(read_from))  # noqa: SIM115
+    answered, output = os.pipe()
+    monkeypatch.setattr(sys, "stdout", open(output, "w"))  # noqa: SIM115
+    seen = []
+
+    def converse():
+        file = os.open(path, os.O_WRONLY) if write_to is None else write_to
+        for line in (b"good\n", b"bad\n"):
+            os.write(file, line)
+            seen.append(bool(select.select([answered], [], [], 60)[0]) and os.read(answered, 2**16).count(b"\n"))
+        if source == "terminal":
+            os.write(file, b"\x04")  # Ctrl-D
+        else:
+            os.close(file)
+
+    speaker = threading.Thread(target=converse, daemon=True)
+    speaker.start()
+    predict(PredictSettings(model=models["single"], input=path, format="text", device="cpu"))
+    speaker.join(60)
+    assert seen == [1, 1]
+
+
+def test_a_closed_standard_input_is_named(models, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(ValueError, match="Standard input is closed: name a file by --input"):
+        predict(PredictSettings(model=models["single"], device="cpu"))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import OWN_KINDS, CustomOptions
 from roberta_plugin.finetuning.preparation import DataSettings, check_same, describe, remarks
-from tests.tiny_tables import write_csv, write_json_lines
+from tests.tiny_tables import rows_of, write_csv, write_json_lines
 
 
 @pytest.mark.parametrize("kind", OWN_KINDS)
@@ -83,6 +83,48 @@ def test_weights_of_labels_are_given_by_name_or_by_a_table(prepare_table, tmp_pa
             check_same(prepared, DataSettings(task="custom", options=CustomOptions(class_weights="balanced")))
     several = prepare_table("multi-label", class_weights=("good=7",))
     assert several.settings["weights"] == [1, 7]
+
+
+def test_a_table_of_weights_is_separated_as_the_others_are_or_by_commas(prepare_table, tmp_path):
+    rows = rows_of("classification", 60)
+    write_csv(tmp_path / "semicolons.csv", rows, delimiter=";")
+    for mark in ";,":
+        table = write_csv(tmp_path / f"weights{ord(mark)}.csv", [{"label": "pos", "weight": 0.5}], delimiter=mark)
+        prepared = prepare_table(train="semicolons.csv", delimiter=";", class_weights=(str(table),))
+        assert prepared.settings["weights"] == [1, 1, 0.5]
+    weights = write_csv(tmp_path / "weights.csv", [{"label": "pos", "weight": 0.5}], delimiter=";")
+    with pytest.raises(ValueError, match=r"weights\.csv, line 1: one column only.*--delimiter ';'"):
+        prepare_table(class_weights=(str(weights),))
+
+
+@pytest.mark.parametrize("kind", ["regression", "embedding"])
+def test_a_decimal_comma_is_read_where_it_is_named(prepare_table, tmp_path, tokenizer, kind):
+    more = {} if kind == "regression" else {"text_pair_column": "pair", "label_column": ("label",)}
+    rows = [{"text": f"text {n}", "pair": f"other {n}", "label": n / 64} for n in range(60)]
+    commas = [{**row, "label": str(row["label"]).replace(".", ",")} for row in rows]
+    plain = prepare_table(kind, rows=rows, **more)
+    with pytest.raises(ValueError, match=r"found '0,0'\. .*--decimal ','"):
+        prepare_table(kind, rows=commas, **more)
+    prepared = prepare_table(kind, rows=commas, decimal=",", **more)
+    assert [*prepared.split("train").columns["label"]] == [*plain.split("train").columns["label"]]
+    check_same(prepared, DataSettings(task="custom", options=CustomOptions(kind=kind, decimal=",")))
+    with pytest.raises(ValueError, match=r"must hold a number.*'1\.5'.*write it as 1234,5"):
+        prepare_table(kind, rows=[*commas, {"text": "x", "pair": "y", "label": "1.5"}], decimal=",", **more)
+    with pytest.raises(ValueError, match="--decimal goes with --kind"):
+        CustomOptions(kind="classification", decimal=",")
+
+
+def test_tables_as_other_programs_write_them_give_the_same_examples(prepare_table, tmp_path):
+    rows = [{"text": f'She said "text {n}"', "label": json.dumps(["joy", "fear"][n % 2 :])} for n in range(40)]
+    expected = prepare_table("multi-label", rows=rows)
+    assert expected.settings["labels"] == ["fear", "joy"]
+    ways = {"a.tsv": {"delimiter": "\t"}, "b.tsv": {"delimiter": "\t", "quoting": csv.QUOTE_ALL}}
+    for name, form in {**ways, "c.csv": {"delimiter": "\t"}}.items():
+        write_csv(tmp_path / name, rows, **form)
+        options = {"delimiter": "\\t"} if name == "c.csv" else {}
+        prepared = prepare_table("multi-label", train=name, **options)
+        assert prepared.settings["labels"] == ["fear", "joy"]
+        assert prepared.split("train").sequences[0].tolist() == expected.split("train").sequences[0].tolist()
 
 
 def test_several_labels_are_a_row_of_zeros_and_ones_from_lists_texts_or_columns(prepare_table):
