@@ -23,7 +23,7 @@ import json
 import math
 import re
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -194,6 +194,23 @@ def one_line(text: str) -> str:
     Example: " a\\n\\tb " -> "a b".
     """
     return " ".join(text.split())
+
+
+class NotedValues(dict[str, Any]):
+    """The values of a row; the columns whose values are asked for are noted in `read`."""
+
+    def __init__(self, values: Mapping[str, Any], read: set[str]) -> None:
+        super().__init__(values)
+        self._read = read
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value, or the default without one."""
+        self._read.update({name} & self.keys())
+        return super().get(name, default)
 
 
 def column_of(row: Row, names: Sequence[str], *, option: str) -> str:

@@ -53,6 +53,7 @@ from roberta_plugin.finetuning.kinds.outputs import Outcome
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit, shown_texts
+from roberta_plugin.finetuning.records import NotedValues
 from roberta_plugin.spelling import meant
 from roberta_plugin.tables import Row, with_unique_ids
 
@@ -156,6 +157,7 @@ logger = logging.getLogger(__name__)
 VALID_SHARE = 0.1
 NUM_SAMPLES, COVERAGE, SEED = 1000, 0.95, 1  # of the bootstrap
 NUM_HARDEST = 20  # examples with the highest loss that a report lists
+_MOST_COLUMNS = 20  # that are named
 _MOST_CHARACTERS = 120  # of their texts
 _COLUMNS = ("text_column", "text_pair_column", "label_column", "id_column", "group_column")
 _RECORDED = (*_COLUMNS, "delimiter", "label_separator", "fold")
@@ -205,7 +207,9 @@ def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
         **({"label_names": list(options.label_names)} if options.label_names else {}),
         **({"positive_label": options.positive_label} if options.positive_label else {}),
     }
-    recorded |= type(table_kind(recorded)).settings_of(options, max_length=max_length)
+    kind = type(table_kind(recorded))
+    recorded |= kind.settings_of(options, max_length=max_length)
+    recorded = {item: value for item, value in recorded.items() if value is not None or item not in kind.of_table}
     if recorded["text_column"] in recorded["label_column"]:
         raise ValueError(
             f"--text-column and --label-column both name {recorded['text_column']!r}: the label would be in the text. "
@@ -226,8 +230,9 @@ def records(
     reading = table_kind(settings)
     tables = {split: _rows(path, reading) for split, (path,) in files.items()}
     reading = reading.with_numbers(files["train"][0], tables["train"], is_train=True)
+    named: set[str] = set()
     splits = reading.unified(
-        {split: _read(path, tables[split], reading, split=split) for split, (path,) in files.items()}
+        {split: _read(path, tables[split], reading, split=split, named=named) for split, (path,) in files.items()}
     )
     table = splits["train"]
     if "valid" not in splits:
@@ -310,8 +315,13 @@ def _marked_left_out(path: Path, rows: list[Row], kind: TableKind, *, split: str
     return rows
 
 
-def _read(path: Path, rows: list[Row], kind: TableKind, *, split: str) -> list[Example]:
-    """The examples of a table; a test table may have no labels at all."""
+def _read(path: Path, rows: list[Row], kind: TableKind, *, split: str, named: set[str]) -> list[Example]:
+    """The examples of a table; a test table may have no labels at all.
+
+    Columns that are not read are logged, and added to those that were `named` before.
+    """
+    read = {str(kind.settings["group_column"])}  # of the training set alone
+    rows = [row._replace(values=NotedValues(row.values, read)) for row in rows]
     if split != "train":
         kind = kind.with_numbers(path, rows, is_train=False)
     rows = _marked_left_out(path, rows, kind, split=split)
@@ -338,6 +348,11 @@ def _read(path: Path, rows: list[Row], kind: TableKind, *, split: str) -> list[E
     if faults:
         others = f" {len(faults):,} of {len(rows):,} rows have a fault." if 1 < len(faults) < len(rows) else ""
         raise ValueError(f"{faults[0]}{others}") from faults[0]
+    unread = [name for name in dict.fromkeys(name for row in rows for name in row.values) if name not in read | named]
+    if unread:
+        named.update(unread)
+        more = f" and {len(unread) - _MOST_COLUMNS:,} more" if len(unread) > _MOST_COLUMNS else ""
+        logger.info(f"{path}: columns not read: {', '.join(unread[:_MOST_COLUMNS])}{more}")
     id_column, group_column = kind.settings["id_column"], kind.settings["group_column"]
     if id_column is not None:
         remedy = f"correct one of the two in the column {id_column!r}, or leave --id-column out"

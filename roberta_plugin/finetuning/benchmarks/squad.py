@@ -6,6 +6,9 @@
 Version 1.1 has no `is_impossible`. A test file may omit `answers`. If an answer is not at its `answer_start`, its
 nearest occurrence in the passage is taken; without any, its start is `NO_PLACE`.
 
+Read, too, are rows with a question each, as on the hub and for run_qa.py of transformers ({"id", "context", "question",
+"answers": {"text": [...], "answer_start": [...]}}), in `data`, in an array or as JSON Lines; and MRQA's JSON Lines.
+
 The paper's settings (Table 10): 1.5e-5 after a warm-up of 6 %, linear decay, 2 epochs of batches of 48 windows. The
 checkpoint is chosen by F1, with SQuAD 2.0 at the best threshold.
 
@@ -33,11 +36,20 @@ from roberta_plugin.finetuning.benchmarks.base import (
     named_files,
 )
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.questions import NO_PLACE, SquadAnswer, locate
+from roberta_plugin.finetuning.kinds.answers import NO_PLACE, START, SquadAnswer, placed, written_answers
 from roberta_plugin.finetuning.layouts.windows import WindowLayout
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.json_files import parse_json
-from roberta_plugin.tables import check_id, check_keys, check_list, check_text
+from roberta_plugin.tables import (
+    Row,
+    check_id,
+    check_keys,
+    check_list,
+    check_text,
+    scan_table,
+    text_lines,
+    without_compression,
+)
 
 _FILES = {
     "squad1": {"train": "train-v1.1.json", "valid": "dev-v1.1.json", "test": "test-v1.1.json"},
@@ -90,18 +102,71 @@ def examples(task: str, split: str, paths: list[Path], options: SquadOptions) ->
 
 
 def _paragraphs(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The paragraphs of a file, each with its place; see the head of this file."""
+    for where, entry in _entries(path):
+        if not isinstance(entry, dict) or "paragraphs" in entry or not {"context", "qas", "question"} & entry.keys():
+            for place, paragraph in enumerate(_list(entry, "paragraphs", where), start=1):
+                yield f"{where}, paragraph {place}", paragraph
+        elif "qas" in entry:  # MRQA's
+            yield where, {**entry, "qas": [_of_mrqa(each) for each in _list(entry, "qas", where)]}
+        else:  # a row for each question, as the hub and run_qa.py of transformers have them
+            yield where, {"context": _value(entry, "context", where), "qas": [_complete(entry)]}
+
+
+def _entries(path: Path) -> Iterator[tuple[str, Any]]:
+    """The articles of a file or, where it has none, its paragraphs or rows."""
     try:
-        content = parse_json(path.read_bytes())
+        text = "".join(text_lines(path)) if without_compression(path) != path.name.lower() else path.read_bytes()
+        content = parse_json(text)
     except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON in UTF-8 ({error}): unpack or download it again.") from None
-    for number, article in enumerate(_list(content, "data", str(path)), start=1):
-        where = f"{path}, article {number}"
-        for place, paragraph in enumerate(_list(article, "paragraphs", where), start=1):
-            yield f"{where}, paragraph {place}", paragraph
+        if not _is_json_lines(path):
+            raise ValueError(f"{path} is not valid JSON in UTF-8 ({error}): unpack or download it again.") from None
+        rows = (row for row in _rows(path) if "header" not in row.values)  # MRQA's first line
+        yield from ((row.where, dict(row.values)) for row in rows)
+        return
+    entries = content if isinstance(content, list) and content else _list(content, "data", str(path))
+    yield from ((f"{path}, article {number}", entry) for number, entry in enumerate(entries, start=1))
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    for row in scan_table(path, format="jsonl"):
+        if not isinstance(row, Row):
+            raise row
+        yield row
+
+
+def _is_json_lines(path: Path) -> bool:
+    """Whether the first line is a whole object."""
+    try:
+        return isinstance(parse_json(next(text_lines(path))), dict)
+    except (ValueError, StopIteration):
+        return False
+
+
+def _of_mrqa(entry: Any) -> Any:
+    """A question of MRQA: its answers stand at the first of their `char_spans`, whose end is their last character."""
+    if not isinstance(entry, dict) or "detected_answers" not in entry:
+        return entry
+    answers = [
+        {"text": answer["text"], START: answer["char_spans"][0][0]}
+        for answer in entry["detected_answers"]
+        if isinstance(answer, dict) and answer.get("text") and answer.get("char_spans")
+    ]
+    return {"id": entry.get("qid", entry.get("id")), "question": entry.get("question"), "answers": answers}
+
+
+def _complete(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row with what SQuAD 2.0 calls impossible: no answer."""
+    answers = entry.get("answers")
+    none = not (answers.get("text") if isinstance(answers, dict) else answers)
+    return {"is_impossible": none, **entry} if "answers" in entry else entry
 
 
 def _answers(task: str, entry: dict[str, Any], context: str, where: str) -> Iterator[SquadAnswer]:
-    answers = _list(entry, "answers", where)
+    value = _value(entry, "answers", where)
+    for each in [value] if isinstance(value, dict) else check_list(value, "answers", where):
+        check_keys(each, ("text",), f"{where}, answers")
+    answers = written_answers(value, "answers", where)
     if task == "squad1" and entry.get("is_impossible"):
         raise ValueError(f"{where} is impossible to answer, as only SQuAD 2.0 has it: use the task squad2.")
     if task == "squad2" and not isinstance(entry.get("is_impossible"), bool):
@@ -116,16 +181,13 @@ def _answers(task: str, entry: dict[str, Any], context: str, where: str) -> Iter
             "Only a question of SQuAD 2.0 with is_impossible true has none: add the answer, or remove the question."
         )
         raise ValueError(f"{where}: {has}. {remedy}")
-    for answer in answers:
-        text = _text(answer, "text", f"{where}, answers")
-        start = answer.get("answer_start")
+    for text, start in answers:
         if type(start) is not int:
             raise ValueError(
                 f"{where}: answer_start must be the whole number of the answer's first character in the context, "
                 f"counted from 0, got {start!r}."
             )
-        place = start if context.startswith(text, start) and start >= 0 else locate(context, text, start)
-        yield SquadAnswer(text, place, start)
+        yield placed(context, text, start)
 
 
 def _list(content: Any, key: str, where: str) -> list[Any]:

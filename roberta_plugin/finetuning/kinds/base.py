@@ -28,7 +28,7 @@ from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, Decisions, Outc
 from roberta_plugin.finetuning.layouts import POOLINGS
 from roberta_plugin.finetuning.layouts.texts import MAX_WINDOWS, Encoder, TextLayout, inputs_of
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
-from roberta_plugin.finetuning.records import WhiteSpace, text_of
+from roberta_plugin.finetuning.records import WhiteSpace, column_of, text_of
 from roberta_plugin.tables import IN_MEMORY, Row
 
 logger = logging.getLogger(__name__)
@@ -401,6 +401,31 @@ class Kind(ABC):
         of_task = self.official.columns[place : place + 1]
         return (*((recorded,) if recorded else ()), self.fields[place], *others, *of_task)
 
+    def second_column(self, row: Row, first: str) -> str | None:
+        """The column of the second text of a row or record, beside the `first`; None: one text is read.
+
+        In a table it is the column of the settings. A record must have one if the model was fine-tuned on two texts,
+        and none if it was fine-tuned on one, so that the same is read on both roads.
+        """
+        names = [name for name in self.names_of(1) if name != first]
+        if not self.is_answering:
+            return names[0] if names else None
+        found = next((name for name in names if name in row.values), None)
+        # of tables of your own the settings say whether it learned from pairs; None: that is not known
+        of_table = bool(self.settings.get("text_pair_column"))
+        is_pair = of_table if "text_column" in self.settings else self.official.is_pair
+        if found is not None and is_pair is False:
+            raise ValueError(
+                f"{row.where}: the model was fine-tuned on single texts, and the record has {found!r}. Leave it out."
+            )
+        if found is None and is_pair:
+            usual = self.fields[1]
+            raise ValueError(
+                f"{row.where}: there is no column {names[0]!r} (there are {', '.join(row.values)}), and the model was "
+                f"fine-tuned on pairs of texts; {usual} is read too. Add one, or name the column by --text-pair-column."
+            )
+        return found
+
     @abstractmethod
     def read_question(self, row: Row) -> Any:
         """The inputs of a row or record, checked."""
@@ -466,27 +491,13 @@ class TextKind(Kind):
         """See `Kind.read_question`: the text, or the two."""
         if self.is_answering and self.official.texts is not None and "text" not in row.values:
             return self.official.texts(row.values)
-        first = text_of(row, self.names_of(0), option="--text-column")
-        names = self.names_of(1)
-        pair = [name for name in names if name in row.values]
-        if not self.is_answering:
-            return (first, text_of(row, names, option="--text-pair-column")) if names else (first,)
-        # of tables of your own the settings say whether it learned from pairs; None: that is not known
-        of_table = bool(self.settings.get("text_pair_column"))
-        is_pair = of_table if "text_column" in self.settings else self.official.is_pair
-        if pair and is_pair is False:
-            raise ValueError(
-                f"{row.where}: the model was fine-tuned on single texts, and the record has {pair[0]!r}. Leave it out."
-            )
-        if not pair and is_pair:
-            raise ValueError(
-                f"{row.where}: there is no column {names[0]!r} (there are {', '.join(row.values)}), and the model was "
-                "fine-tuned on pairs of texts; text_pair is read too. Add one, or name the column by "
-                "--text-pair-column."
-            )
-        if not pair and is_pair is None:
+        column = column_of(row, self.names_of(0), option="--text-column")
+        first, second = text_of(row, (column,), option="--text-column"), self.second_column(row, column)
+        if second is not None:
+            return first, text_of(row, (second,), option="--text-pair-column")
+        if self.is_answering and "text_column" not in self.settings and self.official.is_pair is None:
             self._name_unread(row)
-        return (first, text_of(row, names, option="--text-pair-column")) if pair else (first,)
+        return (first,)
 
     def _name_unread(self, row: Row) -> None:
         """Say once which texts of a record are not read, by a model that may have learned from pairs."""

@@ -37,7 +37,7 @@ from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutpu
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, inputs_of, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
-from roberta_plugin.finetuning.records import number_in, number_remedy, text_of
+from roberta_plugin.finetuning.records import column_of, number_in, number_remedy, text_of
 from roberta_plugin.tables import Row, named_format, scan_table, short
 
 logger = logging.getLogger(__name__)
@@ -92,8 +92,9 @@ class Embedding(TableKind):
 
     def read_question(self, row: Row) -> tuple[str, ...]:
         """See `Kind.read_question`: the text, its pair and wrong texts, as far as a record or a table has them."""
-        first = text_of(row, self.names_of(0), option="--text-column")
-        names = self.names_of(1)
+        column = column_of(row, self.names_of(0), option="--text-column")
+        first = text_of(row, (column,), option="--text-column")
+        names = [name for name in self.names_of(1) if name != column]
         is_single = not any(name in row.values for name in names)
         if self.is_answering:
             texts = (first,) if is_single else (first, text_of(row, names, option="--text-pair-column"))

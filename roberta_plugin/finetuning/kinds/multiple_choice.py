@@ -33,6 +33,7 @@ import string
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, islice, pairwise, takewhile
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.examples import Example, label_of
+from roberta_plugin.finetuning.examples import Example, is_missing, label_of
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, logits_of, marked, rounded
 from roberta_plugin.finetuning.kinds.metrics import answer_score
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, mean_probabilities
@@ -208,6 +209,16 @@ class MultipleChoice(TableKind):
         settings={"order": "passage"},
     )
     fields = ("context", "question")
+    of_table = ("text_pair_column",)
+
+    def settings_of_table(self, train: Path) -> dict[str, Any]:
+        """See `TableKind.settings_of_table`: without --text-pair-column, a column `question` has the question."""
+        if "text_pair_column" in self.settings:
+            return {}
+        usual = self.fields[1]
+        named = (*self.settings["label_column"], *self.settings["choices_columns"], self.settings["text_column"])
+        has_one = usual not in named and any(usual in row.values for row in self.rows(train))
+        return {"text_pair_column": usual if has_one else None}
 
     @override
     def metrics(self) -> tuple[str, ...]:
@@ -243,10 +254,11 @@ class MultipleChoice(TableKind):
     def read_question(self, row: Row) -> Choices:
         if self.is_answering and self.official.choices is not None:
             return self.choices_of(self.official.choices(row.values))
-        context = text_of(row, self.names_of(0, "article", "passage"), option="--text-column")
-        asked = self.names_of(1)
-        is_asked = bool(asked) and (not self.is_answering or any(row.values.get(name) for name in asked))
-        question = text_of(row, asked, option="--text-pair-column") if is_asked else ""
+        first = column_of(row, self.names_of(0, "article", "passage"), option="--text-column")
+        context, second = text_of(row, (first,), option="--text-column"), self.second_column(row, first)
+        may_be_empty = self.is_answering and "text_column" not in self.settings  # of a task whose rules are not known
+        is_asked = second is not None and not (may_be_empty and is_missing(row.values[second]))
+        question = text_of(row, (str(second),), option="--text-pair-column") if is_asked else ""
         return self._choices(context, question, self._options(row))
 
     def choices_of(self, example: Example) -> Choices:

@@ -1,9 +1,8 @@
 """A question and a context of any length -> the part of the context that answers it, or no answer.
 
 Inputs, files, head, loss and metrics are those of SQuAD 2.0: the context is cut into overlapping windows (`windows`),
-each an example, and the spans of all windows compete (`questions`). The label column of a table holds the answer, a
-list of answers, nothing if there is none, or {"text": [...], "answer_start": [...]}; without `answer_start`, the first
-occurrence counts.
+each an example, and the spans of all windows compete (`questions`). The label column of a table holds the answers in
+any notation of `answers`; columns `answer_start` and `answer_end` beside it have their places.
 
 Example: {"question": "Who?", "context": "It was Ann."} -> {"answer": "Ann", "probability": 0.9, "start": 7, "end": 10,
 "no_answer_probability": 0.1, "candidates": [{"text": "Ann", "probability": 0.9, "start": 7, "end": 10}, ...]}
@@ -26,19 +25,17 @@ from typing_extensions import override
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.examples import Example, is_missing
+from roberta_plugin.finetuning.kinds.answers import END, NO_PLACE, START, SquadAnswer, placed, written_answers
 from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, rounded
 from roberta_plugin.finetuning.kinds.metrics import AnswerScore, answer_score, squad_metrics
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.questions import (
     MAX_ANSWER_LENGTH,
     N_BEST,
-    NO_PLACE,
     Questions,
     RankedAnswers,
     SplitMaker,
-    SquadAnswer,
     decode,
-    locate,
     windows_of,
 )
 from roberta_plugin.finetuning.kinds.tables import TableKind
@@ -51,8 +48,8 @@ from roberta_plugin.finetuning.layouts.windows import (
     question_length,
 )
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
-from roberta_plugin.finetuning.records import as_read, literal, text_of
-from roberta_plugin.tables import Row, check_list, check_text
+from roberta_plugin.finetuning.records import as_read, literal, number_in, text_of, values_of
+from roberta_plugin.tables import Row, short
 
 logger = logging.getLogger(__name__)
 
@@ -177,24 +174,22 @@ class QuestionAnswering(TableKind):
         """See `TableKind.read_target`: the right answers and their first characters."""
         value, context = row.value(self.label_column, option="--label-column"), self.read_question(row).context
         name = f"the column {self.label_column!r}"
-        if is_missing(value):
-            return ()
         if isinstance(value, str) and value.strip() not in context:
-            written = literal(value)
-            value = written if isinstance(written, dict | list) else value
-        if isinstance(value, dict):
-            texts = check_list(value.get("text"), f"{name}, text", row.where)
-            starts = check_list(value.get("answer_start"), f"{name}, answer_start", row.where)
-        else:
-            texts = value if isinstance(value, list) else [value]
-            starts = [0] * len(texts)
-        if len(starts) != len(texts) or not all(type(start) is int for start in starts):
-            raise ValueError(f"{row.where}: {name} must have one whole number in answer_start for each text.")
+            parsed = literal(value)
+            value = parsed if isinstance(parsed, dict | list) else value
+        written = written_answers(value, name, row.where)
+        starts = [start for _, start in written]
+        if not any(start is not None for start in starts):
+            starts = _places(row, START, len(written)) or starts
+        ends = _places(row, END, len(written)) or [None] * len(written)
         answers = []
-        for text, start in zip(texts, starts, strict=True):
-            answer = check_text(text, name, row.where).strip()
-            place = start if start >= 0 and context.startswith(answer, start) else locate(context, answer, start)
-            answers.append(SquadAnswer(answer, place))
+        for (text, _), start, end in zip(written, starts, ends, strict=True):
+            if start is not None and type(start) is not int:
+                raise ValueError(f"{row.where}: {name} must have one whole number in {START} for each text.")
+            answer = text.strip()
+            if start is not None and start >= 0 and context.startswith(text, start):
+                start += len(text) - len(text.lstrip())
+            answers.append(placed(context, answer, start, end))
         if answers and all(answer.start == NO_PLACE for answer in answers):
             raise ValueError(
                 f"{row.where}: the text does not contain the answer {answers[0].text[:60]!r}. Correct one of them, or "
@@ -379,6 +374,25 @@ class QuestionAnswering(TableKind):
     ) -> dict[str, float]:
         """See `Kind.baseline`: no answer to any question, whatever the threshold is."""
         return super().baseline(split, outputs, train, Decisions(split.name, {"threshold": 0.0}))
+
+
+def _places(row: Row, column: str, number: int) -> list[int] | None:
+    """The whole numbers of a column beside that of the answers, one for each of these; None: it is not there, or empty.
+
+    Raises:
+        ValueError: naming file, line and column, if it holds others.
+    """
+    if not number or is_missing(row.values.get(column)):
+        return None
+    values = values_of(row, column)
+    numbers = [number_in(value) for value in ([row.values[column]] if values is None else values)]
+    if len(numbers) != number or not all(each.is_integer() for each in numbers):
+        raise ValueError(
+            f"{row.where}: the column {column!r} must hold one whole number for each answer, counted in characters "
+            f"from 0, found {short(row.values[column])}. Correct it, or leave the column out: the first occurrence "
+            "counts."
+        )
+    return [int(each) for each in numbers]
 
 
 class _QuestionsInMemory(Questions):

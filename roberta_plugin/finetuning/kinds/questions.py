@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.kinds.answers import END, START, SquadAnswer
 from roberta_plugin.finetuning.kinds.metrics import normalize
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.kinds.scripts import has_characters, is_of_characters
@@ -53,18 +54,8 @@ from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)
 
-NO_PLACE = -1
 MAX_ANSWER_LENGTH = 30
 N_BEST = 20
-
-
-class SquadAnswer(NamedTuple):
-    """A right answer, and its first character in the passage; `NO_PLACE` if the passage does not contain it."""
-
-    text: str
-    start: int
-    answer_start: int | None = None
-    """That of the file, if it has one."""
 
 
 class SplitMaker:
@@ -85,7 +76,7 @@ class SplitMaker:
             {**_entry(example, answer), "found_at": answer.start}
             for example in examples
             for answer in example.target or ()
-            if answer.answer_start not in (None, answer.start)
+            if answer.is_doubtful
         ]
 
     def run(self) -> None:
@@ -194,19 +185,8 @@ def windows_of(
 
 
 def _entry(example: Example, answer: SquadAnswer) -> dict[str, Any]:
-    return {"id": example.id, "answer": answer.text, "answer_start": answer.answer_start}
-
-
-def locate(context: str, text: str, start: int) -> int:
-    """The occurrence of `text` in `context` nearest to `start` (ties: the earlier one); `NO_PLACE` without any.
-
-    Example: "a cat, a dog", "a", 5 -> 7.
-    """
-    before = context.rfind(text, 0, max(start, 0) + len(text))
-    after = context.find(text, max(start, 0))
-    if before < 0 or after < 0:
-        return max(before, after, NO_PLACE)
-    return before if start - before <= after - start else after
+    end = {} if answer.answer_end is None else {END: answer.answer_end}
+    return {"id": example.id, "answer": answer.text, START: answer.answer_start, **end}
 
 
 class Questions:

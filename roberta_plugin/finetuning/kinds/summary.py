@@ -157,7 +157,8 @@ class Summary(Kind):
     def read_question(self, row: Row) -> list[str]:
         """See `Kind.read_question`: the sentences."""
         column = self.options.text_column
-        names = (column,) if column else ("text", self.settings.get("text_field") or "article")
+        recorded = self.settings.get("text_field")
+        names = (column,) if column else ((recorded, "text") if recorded else ("text", "article"))
         name = column_of(row, names, option="--text-column")
         if texts_in(row.values[name]) is None:
             return sentences_of(text_of(row, (name,), option="--text-column"))

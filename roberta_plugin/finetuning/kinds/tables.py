@@ -40,6 +40,8 @@ class TableKind(Kind):
     """Whether -1 there may stand for no label."""
     numbering = Numbering()
     """What numbers there mean."""
+    of_table: ClassVar[tuple[str, ...]] = ()
+    """Settings that the columns of the training table decide where no option does (`settings_of_table`)."""
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:

@@ -219,7 +219,7 @@ class Tagging(TableKind):
         """See `Kind.read_question`: a list of words, or in a record also a text."""
         name = self._columns[0]
         if self.is_answering:
-            usual = (each for each in ("words", _WORDS, name) if each in row.values)
+            usual = (each for each in (name, "words", _WORDS) if each in row.values)
             name = self.options.text_column or next(usual, "text")
         value = row.values[column_of(row, (name,), option="--text-column")]
         may_be_text = self.is_answering and name in (self.options.text_column, "text")

@@ -8,7 +8,8 @@ import pytest
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.kinds.questions import NO_PLACE, Questions, SquadAnswer, locate
+from roberta_plugin.finetuning.kinds.answers import NO_PLACE, SquadAnswer, locate
+from roberta_plugin.finetuning.kinds.questions import Questions
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.preparation import remarks
