@@ -124,6 +124,8 @@ def _entries(path: Path) -> Iterator[tuple[str, Any]]:
         rows = (row for row in _rows(path) if "header" not in row.values)  # MRQA's first line
         yield from ((row.where, dict(row.values)) for row in rows)
         return
+    if isinstance(content, dict) and "context" in content and "data" not in content:
+        content = [content]  # JSON Lines of one line
     entries = content if isinstance(content, list) and content else _list(content, "data", str(path))
     yield from ((f"{path}, article {number}", entry) for number, entry in enumerate(entries, start=1))
 
