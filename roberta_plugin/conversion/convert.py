@@ -186,7 +186,7 @@ def _notes_on_white_space(model: PortableModel, to: Format) -> list[str]:
     """What the model reads of white space, and the tokenizer of a format cannot express."""
     if model.white_space == "spaces":
         return ["Questions are read without white space at their ends, which other programs keep: write them so."]
-    if model.white_space != "kept" and (to in ("fairseq", "peft") or not leaves_out_space(model.tokenizer)):
+    if model.white_space != "kept" and (to in ("fairseq", "peft") or not leaves_out_space(model)):
         inside = ", and with one space for any other" if model.white_space == "one_line" else ""
         other = {"fairseq": "fairseq", "peft": "the tokenizer of the other model"}.get(to, "the exported tokenizer")
         return [f"Texts are read without white space at their ends{inside}, which {other} keeps: write them so."]

@@ -14,7 +14,8 @@ several.
 
 A fine-tuned head reads no white space at the ends of a text (`finetuning/records.py`), and neither does its exported
 byte-level BPE, by a normalizer in tokenizer.json; its class is then PreTrainedTokenizerFast, for RobertaTokenizer
-leaves normalizers out. SentencePiece has this rule itself.
+leaves normalizers out. But only RobertaTokenizer follows add_prefix_space, without which a list of words loses the spaces
+between them: taggers, which others give words, have this class and no normalizer. SentencePiece has both rules itself.
 
 `<mask>` takes the space before it along (lstrip), as in pretraining and in our hub: "end <mask>" is `end`, `<mask>`,
 not `end`, a space, `<mask>`. A model that was imported with a tokenizer without lstrip keeps that.
@@ -41,7 +42,6 @@ from roberta_plugin.data.tokenizers.additions import (
     pieces_of,
     special_ids_of,
 )
-from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.tokenizers.huggingface import (
     MERGES,
@@ -103,7 +103,7 @@ def write_tokenizer(
     added = dict(sorted(added.items()))
     if isinstance(tokenizer, ByteLevelBpe):
         built = _write_byte_level_bpe(model, tokenizer, added, folder, add_prefix_space=add_prefix_space)
-        if leaves_out_space(model.tokenizer):
+        if leaves_out_space(model):
             built.normalizer = _normalizer(white_space or model.white_space)
         if composes(model.tokenizer):
             steps = [step for step in (normalizers.NFC(), built.normalizer) if step is not None]
@@ -215,14 +215,15 @@ def _write_byte_level_bpe(
     return built
 
 
-def leaves_out_space(tokenizer: Tokenizer) -> bool:
-    """Whether an exported tokenizer can read white space as a head does.
+def leaves_out_space(model: PortableModel) -> bool:
+    """Whether an exported tokenizer reads white space as the head does.
 
     SentencePiece does so itself. Byte-level BPE needs a normalizer, which sees only the parts of a text between added
-    tokens.
+    tokens, and goes with no class that takes words.
     """
-    tokens, _ = additions_of(tokenizer)
-    return isinstance(base_of(tokenizer), SentencePiece) or not tokens
+    tokens, _ = additions_of(model.tokenizer)
+    takes_normalizer = not tokens and not model.head.hugging_face.is_asked_by_words
+    return isinstance(base_of(model.tokenizer), SentencePiece) or takes_normalizer
 
 
 def _normalizer(white_space: WhiteSpace) -> Any:

@@ -439,7 +439,13 @@ def _decided(model: PortableModel, call: str) -> list[str]:
 def _tags(model: PortableModel) -> str:
     # The pipeline's aggregation_strategy takes a word mark or a space that is a token by itself for a word of its own.
     arguments = model.head.hugging_face.arguments
-    return _block(f"""\
+    is_byte_level = model.tokenizer.name == "byte_level_bpe"
+    of_words = (
+        'For lists of words (`is_split_into_words=True`), open the tokenizer by `AutoTokenizer.from_pretrained("FOLDER", '
+        "add_prefix_space=True)`. It puts a space before the first word too, which the model learned without: only "
+        "words that are joined by spaces, as above, have exactly its tags."
+    )
+    code = _block(f"""\
 import re
 
 from transformers import pipeline
@@ -451,6 +457,7 @@ text = "Ann lives in Oslo."
 tokens = pipe(text)
 for word in re.finditer(r"\\S+", text):
     print(word.group(), next(each for each in tokens if each["start"] >= word.start())["entity"])""")
+    return f"{code}\n\n{of_words}" if is_byte_level else code
 
 
 def _choices(model: PortableModel) -> str:

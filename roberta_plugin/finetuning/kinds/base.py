@@ -58,6 +58,8 @@ class HuggingFace:
     """What ForSequenceClassification learns."""
     optional: tuple[str, ...] = ()
     """Modules of ours that their class lacks."""
+    is_asked_by_words: bool = False
+    """True if programs there give it lists of words, each with a space before it (add_prefix_space)."""
     num_outputs: int | None = None
     """Outputs of a head without classes; None: its classes count."""
     arguments: str | None = ""

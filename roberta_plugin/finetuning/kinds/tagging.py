@@ -100,6 +100,7 @@ class Tagging(TableKind):
         names={"out_proj": "classifier"},
         pipeline="token-classification",
         arguments=", ignore_labels=[]",
+        is_asked_by_words=True,
         settings={"kind": "tagging"},
     )
 

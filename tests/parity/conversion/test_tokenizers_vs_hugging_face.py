@@ -41,19 +41,19 @@ ADVERSARIAL = [
 ]
 
 
-def exported(folder, out):
+def exported(folder, out, kind="masked_lm", **options):
     """The portable model around the tokenizer in a folder, and transformers' tokenizer of its export."""
     model = PortableModel(
         state={"model": {"x": torch.zeros(1)}},
         tokenizer=load_tokenizer(folder),
         vocabulary=Vocabulary.load(folder / "dict.txt"),
-        head=Head(kind="masked_lm", name="masked_lm"),
+        head=Head(kind=kind, name="a_head"),
         path=folder,
         source="checkpoint",
     )
     out.mkdir()
     write_tokenizer(model, out, model_type=model_type_of(model), max_length=510)
-    return model, transformers.AutoTokenizer.from_pretrained(out)
+    return model, transformers.AutoTokenizer.from_pretrained(out, **options)
 
 
 def our_ids(model, texts):
@@ -279,3 +279,17 @@ def test_lines_of_many_languages_have_our_ids_of_sentencepiece(shared_data, tmp_
     lines = [part for line in lines for part in (line[:200], line[200:400]) if part]
     assert len(lines) > 4_000
     assert_same_but_for_ties(model, tokenizer, lines, ties_at_most=len(lines) // 200)
+
+
+def test_words_for_a_tagger_keep_their_spaces_as_run_ner_asks_for_them(byte_level, sentence_piece, tmp_path):
+    """AutoTokenizer ignored add_prefix_space, and words were glued together."""
+    words = ["Ann", "lives", "in", "Oslo", ",", "1,234.5", "\u00e9t\u00e9"]
+    for folder, space in ((byte_level[0].path, " "), (sentence_piece[0].path, "")):
+        model, theirs = exported(folder, tmp_path / folder.name, "tagging", add_prefix_space=True)
+        (ours,) = our_ids(model, [space + " ".join(words)])  # theirs has a space before the first word, too
+        found = theirs(words, is_split_into_words=True)
+        assert found["input_ids"][1:-1] == list(ours)
+        assert sorted(set(found.word_ids()) - {None}) == list(range(len(words)))
+        plain = transformers.AutoTokenizer.from_pretrained(tmp_path / folder.name)
+        (ours,) = our_ids(model, [" ".join(words)])
+        assert plain(" ".join(words))["input_ids"][1:-1] == list(ours)
