@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from roberta_plugin.data.tokenizers.huggingface_fields import COPY, OF_GENERATION, OF_PYTHON, SHORTEST, well_formed
@@ -229,6 +229,35 @@ def vectors_of(folder: Path) -> tuple[dict[str, Any], list[str]]:
         return _vectors_of(folder, path)
 
 
+def is_inside(part: str) -> bool:
+    """True if the path of a part, as modules.json has it, stays in the folder of that file."""
+    path = PurePosixPath(part.replace("\\", "/"))
+    return not path.is_absolute() and ".." not in path.parts and ":" not in part
+
+
+def _pooling(folder: Path, part: str) -> tuple[str, list[str]]:
+    """The pooling that the Pooling part of modules.json says, and notes."""
+    file = folder / part / "config.json"
+    how = read_json(file, keys=(), remedy=COPY)
+    if how is None:
+        raise FileNotFoundError(
+            f"{folder / 'modules.json'} names {part}, and {file} is missing, which says how features become a vector: "
+            "copy it from where the model comes from."
+        )
+    notes = check_fields(how, POOLING, file, remedy=_ENCODER_ALONE)
+    said = [name for name in ("pooling_mode", *_LEGACY_POOLINGS) if name in how]
+    pooling = how.get("pooling_mode") or [mode for name, mode in _LEGACY_POOLINGS.items() if how.get(name) is True]
+    modes = [pooling] if isinstance(pooling, str) else list(pooling)
+    if not said and how.keys() & {"embedding_dimension", "word_embedding_dimension"}:
+        modes = ["mean"]  # as sentence-transformers has it
+    if len(modes) != 1 or modes[0] not in _POOLINGS:
+        raise ValueError(
+            f"{file}: the pooling is {' and '.join(map(str, modes)) or 'not said'}, and only {', '.join(_POOLINGS)} "
+            f"is read here. {_ENCODER_ALONE}"
+        )
+    return _POOLINGS[modes[0]], notes
+
+
 def _vectors_of(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
     try:
         modules = [(str(part["type"]), str(part["path"])) for part in json.loads(path.read_bytes())]
@@ -237,13 +266,22 @@ def _vectors_of(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
     modules = [
         (kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind, at) for kind, at in modules
     ]
+    for kind, at in modules:
+        if not is_inside(at):
+            raise ValueError(f"{path}: the part {kind} is in {at!r}, which leads out of this folder. {_ENCODER_ALONE}")
     names = [name for name, _ in modules if name != "Dropout"]
     others = [name for name in names if name not in MODULES]
     where = folder / "config_sentence_transformers.json"
-    content = read_json(where, keys=(), remedy=COPY) or {}
+    found = read_json(where, keys=(), remedy=COPY)
+    content = found or {}
     is_cross_encoder = names == ["Transformer"] and content.get("model_type") == "CrossEncoder"
     if others or (names[:2] != ["Transformer", "Pooling"] and not is_cross_encoder) or names.count("Pooling") > 1:
         listed = ", ".join(others or names)
+        if names == ["Transformer"] and found is None:
+            raise FileNotFoundError(
+                f"{path} names a Transformer alone, and {where.name}, which says whether that is a CrossEncoder, is "
+                "missing: copy it from where the model comes from."
+            )
         raise ValueError(
             f"{path}: the parts {listed} have no counterpart here, which has pooling alone. {_ENCODER_ALONE}"
         )
@@ -254,17 +292,11 @@ def _vectors_of(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
     settings: dict[str, Any] = {} if is_cross_encoder else {"pooling": "mean", "normalize": "Normalize" in names}
     notes: list[str] = []
     if not is_cross_encoder:
-        file = folder / dict(modules)["Pooling"] / "config.json"
-        how = read_json(file, keys=(), remedy=COPY) or {}
-        notes += check_fields(how, POOLING, file, remedy=_ENCODER_ALONE)
-        pooling = how.get("pooling_mode") or [mode for name, mode in _LEGACY_POOLINGS.items() if how.get(name)]
-        modes = [pooling] if isinstance(pooling, str) else list(pooling) or ["mean"]
-        if len(modes) != 1 or modes[0] not in _POOLINGS:
-            raise ValueError(
-                f"{file}: the pooling is {' and '.join(modes)}, and only {', '.join(_POOLINGS)} is read here. "
-                f"{_ENCODER_ALONE}"
-            )
-        settings["pooling"] = _POOLINGS[modes[0]]
+        pooling, of_pooling = _pooling(folder, dict(modules)["Pooling"])
+        settings["pooling"] = pooling
+        notes += of_pooling
+    if found is None:
+        notes.append(f"{folder} has no {where.name}: prompts for texts, if the model has any, are not known.")
     for file in sorted(folder.glob("sentence_*_config.json")):
         of_text = read_json(file, keys=(), remedy=COPY) or {}
         notes += check_fields(

@@ -14,8 +14,9 @@ several.
 
 A fine-tuned head reads no white space at the ends of a text (`finetuning/records.py`), and neither does its exported
 byte-level BPE, by a normalizer in tokenizer.json; its class is then PreTrainedTokenizerFast, for RobertaTokenizer
-leaves normalizers out. But only RobertaTokenizer follows add_prefix_space, without which a list of words loses the spaces
-between them: taggers, which others give words, have this class and no normalizer. SentencePiece has both rules itself.
+leaves normalizers out. But only RobertaTokenizer follows add_prefix_space, without which a list of words loses the
+spaces between them: taggers, which others give words, have this class and no normalizer. SentencePiece has both rules
+itself.
 
 `<mask>` takes the space before it along (lstrip), as in pretraining and in our hub: "end <mask>" is `end`, `<mask>`,
 not `end`, a space, `<mask>`. A model that was imported with a tokenizer without lstrip keeps that.

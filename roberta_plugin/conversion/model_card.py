@@ -441,8 +441,9 @@ def _tags(model: PortableModel) -> str:
     arguments = model.head.hugging_face.arguments
     is_byte_level = model.tokenizer.name == "byte_level_bpe"
     of_words = (
-        'For lists of words (`is_split_into_words=True`), open the tokenizer by `AutoTokenizer.from_pretrained("FOLDER", '
-        "add_prefix_space=True)`. It puts a space before the first word too, which the model learned without: only "
+        "For lists of words (`is_split_into_words=True`), open the tokenizer by "
+        '`AutoTokenizer.from_pretrained("FOLDER", add_prefix_space=True)`. '
+        "It puts a space before the first word too, which the model learned without: only "
         "words that are joined by spaces, as above, have exactly its tags."
     )
     code = _block(f"""\

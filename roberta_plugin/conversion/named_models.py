@@ -3,14 +3,17 @@
     org/name, org/name@revision    of the Hugging Face hub: a snapshot in huggingface_hub's cache ($HF_HOME/hub)
     roberta.base, ...              fairseq's released archives: in torch's cache ($TORCH_HOME/hub/checkpoints)
 
-A file or folder of that name comes first. From the hub come config.json, weights in safetensors and the tokenizer's
-files: no code, and pickles (.bin, .pt) only where they are asked for. The library decides whether it asks the hub
-(HF_HUB_OFFLINE), which one (HF_ENDPOINT), and as whom (HF_TOKEN, or `hf auth login`).
+A file or folder of that name comes first. From the hub come config.json, weights in safetensors, the tokenizer's files
+and what modules.json and the index of the weights name: no code, and pickles (.bin, .pt) only where they are asked for.
+The library decides whether it asks the hub (HF_HUB_OFFLINE), which one (HF_ENDPOINT), and as whom (HF_TOKEN, or `hf
+auth login`).
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
+import json
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +22,7 @@ import torch
 from huggingface_hub import HfApi, constants, errors, snapshot_download
 
 from roberta_plugin import __version__
+from roberta_plugin.conversion.fields import is_inside
 from roberta_plugin.conversion.model_files import (
     CONFIG,
     INT8_MODEL,
@@ -96,6 +100,7 @@ def sha256_of(path: Path) -> str:
     folder = path if path.is_dir() else path.parent
     files = (each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
     of_model = {name for name in files if any(fnmatchcase(name, each) for each in (*_ALLOWED, *_PICKLES))}
+    of_model |= {name for name in _files_of_indexes(folder) if (folder / name).is_file()}
     names = {path.name} if format_of(path) == "fairseq" else {*of_model, *([path.name] if path.is_file() else [])}
     digest = hashlib.sha256(path.name.encode() if path.is_file() else b"")
     for name in sorted(names):
@@ -107,11 +112,11 @@ def sha256_of(path: Path) -> str:
 def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> Path:
     name = f"{repository}@{revision}" if revision else repository
 
-    def fetch(*patterns: str) -> Path:
+    def fetch(*patterns: str, commit: str | None = None) -> Path:
         return Path(
             snapshot_download(
                 repository,
-                revision=revision,
+                revision=commit or revision,
                 allow_patterns=list(patterns),
                 library_name="roberta_plugin",
                 library_version=__version__,
@@ -120,6 +125,8 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
 
     try:
         folder = fetch(*_ALLOWED, *((*_PICKLES, "dict.txt", *FILES) if allow_pickle else ()))
+        if named := _files_of_indexes(folder, has_pickles=allow_pickle):
+            folder = fetch(*map(glob.escape, named), commit=folder.name)
         if (folder / ONNX_FACTS).is_file():  # an export of ours; the graphs of others have the weights once more
             folder = fetch(*_ALLOWED, *_EXPORTED)
         wanted = (WEIGHTS, _ADAPTER, *_GRAPHS, *((OLD_WEIGHTS, _OURS) if allow_pickle else ()))
@@ -139,6 +146,26 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
         f"{name} of the Hugging Face hub has no weights that are read here, such as {WEIGHTS}: it holds "
         f"{', '.join(sorted(files)[:8]) or 'no files'}. Name another model or revision."
     )
+
+
+def _files_of_indexes(folder: Path, *, has_pickles: bool = True) -> list[str]:
+    """The files that modules.json and the indexes of weights name, whatever they are called, but for those of any name.
+
+    What is odd about them is for the readers of these files to say.
+    """
+    names: set[str] = set()
+    try:
+        parts = json.loads((folder / "modules.json").read_bytes())
+        names |= {f"{part['path']}/{CONFIG}" for part in parts if part["path"] and is_inside(part["path"])}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass
+    for weights in (WEIGHTS, *([OLD_WEIGHTS] if has_pickles else [])):
+        try:
+            files = json.loads((folder / f"{weights}.index.json").read_bytes())["weight_map"].values()
+            names |= {name for name in files if Path(name).name == name and name.endswith(Path(weights).suffix)}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            pass
+    return sorted(name for name in names if not any(fnmatchcase(name, each) for each in (*_ALLOWED, *_PICKLES)))
 
 
 def _explained(error: Exception, name: str, repository: str, revision: str | None) -> Exception:

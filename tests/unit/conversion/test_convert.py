@@ -562,3 +562,36 @@ def test_an_export_without_a_head_or_with_one_that_was_not_trained_says_so(tmp_p
         again = exported(vectors.folder, tmp_path / "again")  # which had the head that reading had made
         assert again.model.head.name == "encoder"
         assert read_weights(again.folder).keys() == read_weights(vectors.folder).keys()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "error"),
+    [
+        ({"1_Pooling/config.json": None}, "names 1_Pooling, and .*config.json is missing", FileNotFoundError),
+        ({"1_Pooling/config.json": {}}, "the pooling is not said", ValueError),
+        ({"1_Pooling/config.json": {"word_embedding_dimension": 24, "pooling_mode_cls_token": False}}, "is not said", ValueError),
+        ({"1_Pooling/config.json": {"embedding_dimension": 24, "pooling_mode": ["cls", "mean"]}}, "cls and mean", ValueError),
+        ({"modules.json": "../1_Pooling"}, r"the part Pooling is in '../1_Pooling', which leads out", ValueError),
+        ({"modules.json": "/1_Pooling"}, r"leads out of this folder", ValueError),
+        ({"modules.json": "pool"}, r"names pool, and .*pool/config.json is missing", FileNotFoundError),
+    ],
+)  # fmt: skip
+def test_parts_that_modules_json_names_are_read_or_refused(ours, tmp_path, changes, words, error):
+    """Each was read as the mean of the features, in silence."""
+    folder = exported(ours, tmp_path / "theirs", "sentence-transformers").folder
+    for name, content in changes.items():
+        if content is None:
+            (folder / name).unlink()
+        elif isinstance(content, str):
+            (folder / name).write_text((folder / name).read_text().replace("1_Pooling", content))
+        else:
+            (folder / name).write_text(json.dumps(content))
+    refused(words, read_any, folder, error=error)
+
+
+def test_a_missing_mark_of_sentence_transformers_is_named(ours, tmp_path):
+    folder = exported(ours, tmp_path / "theirs", "sentence-transformers").folder
+    (folder / "config_sentence_transformers.json").unlink()
+    assert "prompts for texts, if the model has any, are not known" in read_any(folder).notes[0]
+    (folder / "modules.json").write_text('[{"path": "", "type": "sentence_transformers.models.Transformer"}]')
+    refused("which says whether that is a CrossEncoder, is missing", read_any, folder, error=FileNotFoundError)

@@ -174,6 +174,24 @@ def test_a_folder_of_sentence_transformers_and_one_with_tokenizer_json_alone_are
     assert torch.equal(by_name.embed(["good or bad"]), by_path.embed(["good or bad"]))
 
 
+def test_what_indexes_name_is_fetched_whatever_it_is_called(hub, ours, theirs, tmp_path):
+    """A Pooling part in a folder `pool` was left behind, and the mean of the features was taken instead, in silence."""
+    folder = exported(ours, tmp_path / "sentences", "sentence-transformers").folder
+    (folder / "1_Pooling").rename(folder / "pool")
+    modules = (folder / "modules.json").read_text().replace("1_Pooling", "pool")
+    (folder / "modules.json").write_text(modules)
+    (folder / "pool" / "config.json").write_text('{"word_embedding_dimension": 24, "pooling_mode_cls_token": true}')
+    hub.add("org/pool", folder)
+    assert RobertaHub.from_pretrained("org/pool").trained_on["settings"]["pooling"] == "first"
+    before = named_models.sha256_of(folder)
+    (folder / "pool" / "config.json").write_text('{"word_embedding_dimension": 24, "pooling_mode": "max"}')
+    assert named_models.sha256_of(folder) != before  # or an earlier import would be taken
+    files = {path.relative_to(theirs).as_posix(): path.read_bytes() for path in theirs.rglob("*") if path.is_file()}
+    renamed = {name.replace("model-0", "part-0"): data.replace(b"model-0", b"part-0") for name, data in files.items()}
+    hub.add("org/parts", renamed)
+    assert torch.equal(opened(Path("org/parts")).encoder.lm_head.bias, opened(theirs).encoder.lm_head.bias)
+
+
 def test_archives_of_fairseq_come_by_name_into_torchs_cache(hub, ours, tmp_path, monkeypatch):
     monkeypatch.setattr(named_models, "ARCHIVE_URL", f"{hub.url}/files")
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
