@@ -469,8 +469,11 @@ class TorchFlashAttention(AttentionBackend):
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """(1, H, N, K) -> (N, H, K), the kernel's layout."""
-    return x[0].transpose(0, 1)
+    """(1, H, N, K) -> (N, H, K), the kernel's layout.
+
+    `squeeze` and not `x[0]`, whose gradient would be written into a tensor of zeros first.
+    """
+    return x.squeeze(0).transpose(0, 1)
 
 
 def is_available(device: torch.device) -> bool:

@@ -10,13 +10,14 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.logging import metrics
 from fairseq.optim import AMPOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.fairseq_workarounds import half_precision
 from roberta_plugin.fairseq_workarounds.log_output import on_host
 from roberta_plugin.models import encoder
 from roberta_plugin.models.heads import NextSentenceHead
-from roberta_plugin.models.linear_cross_entropy import choose_path
+from roberta_plugin.models.linear_cross_entropy import choose_path, summed_cross_entropy
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.fake_cuda import KernelError, WaitError, Watch, fake_cuda, moved
 from tests.tiny_models import gathered, make_batch, our_model
@@ -113,6 +114,37 @@ def test_a_step_stays_on_the_device_and_never_waits(kind, precision, options):
     assert counts[kernel] == (4 if "checkpoint_activations" in options else 2)
     assert counts[kernel.removesuffix("_forward") + "_backward"] == 2
     assert counts["_fused_adamw_"] == 1
+    assert kind != "packed" or "select_backward" not in counts, "a gradient is copied into a tensor of zeros"
+
+
+@pytest.mark.parametrize(("size", "padded"), [(1001, 1024), (1003, 1024), (1000, 1000), (1024, 1024)])
+@pytest.mark.parametrize("memory", [140e9, SMALL], ids=["plain", "in chunks"])
+def test_products_with_the_vocabulary_are_aligned(size, padded, memory):
+    """Rows of logits begin at multiples of 16 bytes, in the forward pass and in both products of the backward pass."""
+    with fake_cuda(memory=memory):
+        x, weight, bias = (
+            torch.empty(shape, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+            for shape in ((40, 64), (size, 64), (size,))
+        )
+        with Shapes() as shapes:
+            summed_cross_entropy(
+                x, weight, bias, torch.zeros(40, dtype=torch.int64, device="cuda"), ignored=1
+            ).backward()
+    assert weight.grad.shape == weight.shape and bias.grad.shape == bias.shape
+    assert len(shapes.of_products) == 3 and all(padded in shape for shape in shapes.of_products)
+
+
+class Shapes(TorchDispatchMode):
+    """The shapes of all products' factors, together."""
+
+    def __init__(self):
+        super().__init__()
+        self.of_products = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.overloadpacket.__name__ in ("mm", "addmm"):
+            self.of_products.append([size for factor in args[-2:] for size in factor.shape])
+        return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize(("precision", "max_norm", "sample_size"), [

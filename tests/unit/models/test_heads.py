@@ -14,6 +14,7 @@ from roberta_plugin.models.linear_cross_entropy import (
     choose_path,
     chunked,
     chunked_on_device,
+    pad_vocabulary,
     plain,
     summed_cross_entropy,
 )
@@ -101,6 +102,25 @@ def definition(x, weight, bias, targets):
     scores = x @ weight.t() + bias
     losses = scores.logsumexp(dim=1) - scores.gather(1, targets[:, None])[:, 0]
     return losses[targets.ne(IGNORED)].sum(), (x, weight, bias)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_padded_vocabulary_has_the_same_loss_and_gradients(path):
+    """V = 50 becomes 64; the added symbols are impossible and have no gradient."""
+    *inputs, targets = make_inputs(61)
+    results = []
+    for is_padded in (False, True):
+        x, weight, bias = (tensor.detach().clone().requires_grad_() for tensor in inputs)
+        padded = pad_vocabulary(weight, bias) if is_padded else (weight, bias)
+        assert len(padded[0]) == len(padded[1]) == (64 if is_padded else 50)
+        loss = path(x, *padded, targets, IGNORED)
+        loss.backward()
+        results.append([loss, x.grad, weight.grad, bias.grad])
+    for plainly, with_padding in zip(*results, strict=True):
+        assert with_padding.shape == plainly.shape and with_padding.isfinite().all()
+        torch.testing.assert_close(with_padding, plainly, rtol=1e-6, atol=1e-6)
+    weight, bias = torch.ones(56, 3), torch.ones(56)
+    assert pad_vocabulary(weight, bias)[0] is weight, "rows of 56 numbers are aligned"
 
 
 @pytest.mark.parametrize("path", PATHS)
