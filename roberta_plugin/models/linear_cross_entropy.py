@@ -8,9 +8,9 @@ the same loop with chunks of 2,048 rows, large enough to keep a GPU busy. (`F.li
 the 4,928 rows of 64 blocks into 77 chunks of 64: 3,175 kernels instead of 11, and in bf16 ten times the error in the
 gradient of W.) All paths pass one parity test.
 
-On a GPU, rows of logits must begin at multiples of 16 bytes, or products take slow kernels: where V is no multiple of 8,
-as with RoBERTa's 50,265 symbols, W gets rows of zeros up to a multiple of 64, and b -inf for them. Their probability is
-0, so the loss is the same, bit for bit.
+On a GPU, rows of logits must begin at multiples of 16 bytes, or products take slow kernels. Where V is not a multiple
+of 8, as with RoBERTa's 50,265 symbols, W gets rows of zeros up to a multiple of 64, and b -inf for them. Their
+probability is 0, so the loss is the same, bit for bit.
 
 Gradients of W and b are summed over chunks in fp32. Relative error of the gradient of W for 4,928 rows in bf16, against
 float64: 0.22 % by the plain path and in chunks of 2,048 rows; of all three gradients together 0.18 and 0.28 %
