@@ -1,12 +1,14 @@
-"""Does a masked LM prefer the grammatical sentence of each pair? BLiMP and Zorro, from their official files.
+"""Does a masked LM prefer the grammatical sentence of each pair? BLiMP, Zorro, and other sets in their formats.
 
     python examples/score_minimal_pairs.py blimp grammar/blimp runs/base runs/large --output blimp.md
 
-    blimp   67 files .jsonl, a pair a line: sentence_good and sentence_bad (Warstadt et al. 2020)
-    zorro   23 files .txt, a sentence a line: odd ones ungrammatical, even ones grammatical (Huebner et al. 2021)
+    blimp   files .jsonl, a pair a line: sentence_good and sentence_bad (Warstadt et al. 2020: 67 files of 1,000)
+    zorro   files .txt, a sentence a line: odd ones ungrammatical, even ones grammatical (Huebner et al. 2021: 23 of
+            2,000 pairs)
 
 A phenomenon's number is the mean of its paradigms, the files, and the number of all is the mean of all paradigms, as in
-the papers. Hardware: any; BLiMP by the base model takes minutes on a GPU and hours on a CPU: try --limit 100 first.
+the papers. Published numbers stand beside those of the whole official set alone. Hardware: any; BLiMP by the base model
+takes minutes on a GPU and hours on a CPU: try --limit 100 first.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from roberta_plugin.tables import read_table, text_lines, where
 
 ENDINGS = {"blimp": "jsonl", "zorro": "txt"}
 NUM_FILES = {"blimp": 67, "zorro": 23}
+NUM_PAIRS = {"blimp": 1000, "zorro": 2000}  # of each
 METHODS = {"blimp": "pll", "zorro": "unmasked"}  # as the published numbers were made
 ALL = "all"
 # From raw_results/summary/models_summary.jsonl of BLiMP's repository, BabyLM 2023, and Zorro's scores of roberta-base.
@@ -74,12 +77,11 @@ class Paradigm(NamedTuple):
 
 
 def read_paradigms(benchmark: str, folder: Path, *, limit: int | None = None) -> list[Paradigm]:
-    """The paradigms of the official files, with at most `limit` pairs each, the first."""
+    """The paradigms of a folder's files, with at most `limit` pairs each, the first."""
     paths = sorted(folder.glob(f"*.{ENDINGS[benchmark]}"))
-    if len(paths) != NUM_FILES[benchmark]:
+    if not paths:
         raise ValueError(
-            f"{folder} holds {len(paths)} files *.{ENDINGS[benchmark]}, and {benchmark} has {NUM_FILES[benchmark]}: "
-            "name the folder with its official files; without all of them the numbers could not be compared."
+            f"{folder} holds no file *.{ENDINGS[benchmark]}: name the folder with the files of {benchmark}."
         )
     paradigms = []
     for path in paths:
@@ -96,7 +98,7 @@ def read_paradigms(benchmark: str, folder: Path, *, limit: int | None = None) ->
 def read_blimp(path: Path) -> Iterator[tuple[str, str, str, str]]:
     """Place, phenomenon, grammatical and ungrammatical sentence of each pair."""
     for row in read_table(path):
-        term = row.text("linguistics_term")
+        term = row.text("linguistics_term") if "linguistics_term" in row.values else path.stem
         phenomenon = "argument_structure" if term == "s-selection" else term  # as the paper's Table 3 counts it
         yield row.where, phenomenon, row.text("sentence_good"), row.text("sentence_bad")
 
@@ -142,9 +144,22 @@ def published(benchmark: str) -> dict[str, dict[str, str]]:
     return {model: {name: values[at] for name, *values in rows if at < len(values)} for at, model in enumerate(models)}
 
 
-def table(names: list[str], columns: dict[str, dict[str, Any]]) -> str:
+def difference(benchmark: str, paradigms: list[Paradigm]) -> str:
+    """What tells the pairs from the official set, of which the published numbers are; empty: nothing."""
+    if len(paradigms) != NUM_FILES[benchmark]:
+        return f"{len(paradigms)} files, and {benchmark} has {NUM_FILES[benchmark]}"
+    other = next((each for each in paradigms if len(each.pairs) != NUM_PAIRS[benchmark]), None)
+    if other is not None:
+        return f"{len(other.pairs):,} pairs of {other.name}, and {benchmark} has {NUM_PAIRS[benchmark]:,}"
+    known = next(iter(published(benchmark).values())).keys() - {ALL}
+    unknown = sorted({paradigm.phenomenon for paradigm in paradigms} ^ known)
+    return f"other phenomena than {benchmark} ({unknown[0]})" if unknown else ""
+
+
+def table(names: list[str], columns: dict[str, dict[str, Any]], **further: dict[str, str]) -> str:
     """A table with a row for each name; numbers of ours are rounded as the published ones are."""
     shown = {model: {name: f"{float(value):.1f}" for name, value in each.items()} for model, each in columns.items()}
+    shown |= further
     return markdown_table(["", *shown], [[name, *(each.get(name, "") for each in shown.values())] for name in names])
 
 
@@ -180,6 +195,11 @@ def report(args: argparse.Namespace) -> str:
         columns[model], num_long = evaluate(hub, paradigms, method)
         if num_long:
             remarks.append(f"{model} reads at most {hub.max_positions} tokens: {num_long:,} longer pairs are wrong.\n")
+    beside = published(args.benchmark)
+    if what := difference(args.benchmark, paradigms):
+        beside = {}
+        remarks.append(f"Published numbers are left out, which are those of all pairs: these are {what}.\n")
+    sizes = {paradigm.name: f"{len(paradigm.pairs):,}" for paradigm in paradigms}
     num_pairs = sum(len(paradigm.pairs) for paradigm in paradigms)
     phenomena = [ALL, *dict.fromkeys(sorted(paradigm.phenomenon for paradigm in paradigms))]
     text = "\n".join(
@@ -187,9 +207,9 @@ def report(args: argparse.Namespace) -> str:
             f"{args.benchmark}, {num_pairs:,} pairs, scored by {method} in {args.precision}: pairs right in percent. "
             "Ties are wrong; guessing gives 50.\n",
             *remarks,
-            table(phenomena, {**columns, **published(args.benchmark)}),
+            table(phenomena, {**columns, **beside}),
             "",
-            table([paradigm.name for paradigm in paradigms], columns),
+            table([*sizes], columns, pairs=sizes),
         ]
     )
     if args.output:
