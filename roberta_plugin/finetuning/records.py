@@ -49,6 +49,7 @@ def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
         ValueError: if a text is in brackets and no list in any of these notations, so that brackets or quotation marks
             would count as part of the values; or if the separator cuts it within brackets.
     """
+    value = unwrapped(value)
     if isinstance(value, list):
         return value
     if not isinstance(value, str):
@@ -73,6 +74,24 @@ def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
             f'["one", "two (a{separator} b)"].'
         )
     return parts
+
+
+def unwrapped(value: Any) -> Any:
+    """The list of {"choices": [...]}, as Label Studio writes labels, also as a text; other values as they are."""
+    parsed = literal(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
+    is_wrapped = isinstance(parsed, dict) and parsed.keys() == {"choices"} and isinstance(parsed["choices"], list)
+    return parsed["choices"] if is_wrapped else value
+
+
+def alone(value: Any) -> Any:
+    """The value of a list of one, also of a text in the notation of a list; other lists, and other values as they are.
+
+    Example: ["a"], '["a"]' and {"choices": ["a"]} -> "a".
+    """
+    inner = unwrapped(value)
+    parsed = literal(inner) if isinstance(inner, str) and inner.lstrip().startswith("[") else inner
+    is_alone = isinstance(parsed, list) and len(parsed) == 1 and not isinstance(parsed[0], list | dict)
+    return parsed[0] if is_alone else value
 
 
 def _is_nested(text: str) -> bool:

@@ -49,6 +49,7 @@ from roberta_plugin.finetuning.examples import (
 )
 from roberta_plugin.finetuning.kinds import table_kind
 from roberta_plugin.finetuning.kinds.embedding import IN_BATCH
+from roberta_plugin.finetuning.kinds.foreign_rows import check_layout
 from roberta_plugin.finetuning.kinds.outputs import Outcome
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.options import CustomOptions
@@ -158,6 +159,7 @@ VALID_SHARE = 0.1
 NUM_SAMPLES, COVERAGE, SEED = 1000, 0.95, 1  # of the bootstrap
 NUM_HARDEST = 20  # examples with the highest loss that a report lists
 _MOST_COLUMNS = 20  # that are named
+_LOOKED_AT = 1_000  # rows, for the layouts of other programs
 _MOST_CHARACTERS = 120  # of their texts
 _COLUMNS = ("text_column", "text_pair_column", "label_column", "id_column", "group_column")
 _RECORDED = (*_COLUMNS, "delimiter", "label_separator", "fold")
@@ -291,6 +293,12 @@ def _rows(path: Path, kind: TableKind) -> list[Row]:
     rows = list(kind.rows(path))
     if not rows:
         raise ValueError(f"{path} has no rows: the table is empty or holds a header only.")
+    columns = {
+        "text_column": str(kind.settings["text_column"] or "tokens"),
+        "label_columns": kind.settings["label_column"],
+    }
+    for row in rows[:_LOOKED_AT]:
+        check_layout(row, **columns)
     return rows
 
 

@@ -22,6 +22,8 @@ What the classes are made of:
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds; those of SQuAD
     scripts             text without spaces        -> characters and words, which F1 compares
     similarity          vectors                    -> cosines, ranks; TF-IDF, and labels by it, the baselines
+    answers             right answers as data sets write them -> texts and places
+    foreign_rows        rows as other programs export them, read or refused with the row as it should be
     questions           questions about passages   -> a split of windows; raw outputs -> the best answers
     tagged_files        files of tagged words      -> words and tags of sentences
     tag_notations       tags as files write them   -> those that entities reads, or plain ones

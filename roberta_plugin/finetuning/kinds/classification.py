@@ -43,7 +43,7 @@ from roberta_plugin.finetuning.kinds.base import (
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, class_probabilities, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.records import literal
+from roberta_plugin.finetuning.records import alone, literal
 from roberta_plugin.tables import Row, short
 
 
@@ -100,8 +100,8 @@ class Classification(TextKind, TableKind):
         return _entries(probabilities, self.known_labels(probabilities.shape[1]), self.limit)
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> str:
-        """See `TableKind.read_target`: the label as text."""
-        value = row.value(self.label_column, option="--label-column")
+        """See `TableKind.read_target`: the label as text, also in a list of one, as annotation programs write it."""
+        value = alone(row.value(self.label_column, option="--label-column"))
         written = literal(value) if isinstance(value, str) else value
         if isinstance(written, list | tuple | set | dict):
             raise ValueError(

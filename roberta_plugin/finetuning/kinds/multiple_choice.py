@@ -43,13 +43,14 @@ from typing_extensions import override
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.examples import Example, is_missing, label_of
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, logits_of, marked, rounded
+from roberta_plugin.finetuning.kinds.foreign_rows import named_options
 from roberta_plugin.finetuning.kinds.metrics import answer_score
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, mean_probabilities
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.layouts.texts import Encoder, join
 from roberta_plugin.finetuning.layouts.windows import question_length
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
-from roberta_plugin.finetuning.records import column_of, one_line, text_of, texts_of, values_of
+from roberta_plugin.finetuning.records import alone, column_of, one_line, text_of, texts_of, values_of
 from roberta_plugin.progress import terminal_bar
 from roberta_plugin.tables import Row
 
@@ -280,6 +281,8 @@ class MultipleChoice(TableKind):
         if len(columns) > 1:
             return tuple(text_of(row, (column,), option="--choices-columns") for column in columns)
         name = column_of(row, columns, option="--choices-columns")
+        if (named := named_options(row.values[name])) is not None:
+            row = row._replace(values={**row.values, name: named[0]})
         options = values_of(row, name)
         if options is None and isinstance(row.values[name], str):
             raise ValueError(
@@ -304,12 +307,21 @@ class MultipleChoice(TableKind):
     def read_target(self, row: Row, choices: tuple[str, ...]) -> int:
         """See `TableKind.read_target`: the number of the right option, from 0.
 
-        The column may hold its number, counted from 0, its letter, its column, its text, or its name in --labels. What
-        is a number in JSON Lines or Parquet is that of an option if it can be.
+        Where the row names its options, as ARC does, the column holds one of these names. Else it may hold the number,
+        counted from 0, the letter, the column or the text of the option, or its name in --labels. What is a number in
+        JSON Lines or Parquet is that of an option if it can be.
         """
-        value = row.value(self.label_column, option="--label-column")
+        value = alone(row.value(self.label_column, option="--label-column"))
         text = label_of(value, self.label_column, row.where)
         columns, listed = self.settings["choices_columns"], self.settings.get("labels") or []
+        named = named_options(row.values.get(columns[0])) if len(columns) == 1 else None
+        if named is not None and named[1]:  # by the row itself
+            if text in named[1]:
+                return named[1].index(text)
+            raise ValueError(
+                f"{row.where}: the label {text!r} is none of {', '.join(named[1])}, the names of the options. Correct "
+                "the row, or leave it out."
+            )
         names = [list(listed)] if listed else [[str(number) for number in range(len(choices))]]
         names += [] if listed else [list(string.ascii_uppercase), columns if len(columns) > 1 else [], list(choices)]
         numbers = [each.index(text) for each in names if text in each[: len(choices)]]

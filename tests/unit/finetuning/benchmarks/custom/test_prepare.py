@@ -268,7 +268,7 @@ def tagged(**changes):
         ("classification", [{"text": "a", "label": "x"}, {"text": "b", "label": ""}], {}, r"line 3: the label in the column 'label' is empty"),
         ("classification", [{"text": str(n), "label": "x"} for n in range(30)], {}, "there is no other label than 'x'"),
         ("classification", [{"text": "a", "label": "x"}], {"text_column": "label"}, "--text-column and --label-column both name 'label'"),
-        ("classification", [{"text": "a", "label": ["x"]}], {}, r"line 1: the column 'label' must hold one label, found \['x'\]"),
+        ("classification", [{"text": "a", "label": ["x", "y"]}], {}, r"line 1: the column 'label' must hold one label, found \['x', 'y'\]"),
         ("classification", [{"text": "a", "label": "[0, 1, 0]"}], {}, r"line 2: .* must hold one label, found '\[0, 1, 0\]'.*--kind multi-label"),
         ("multi-label", [{"text": "a", "label": "[0, 1, 0]"}], {}, r"line 2: '\[0, 1, 0\]' in the column 'label' is a vector of 0 and 1\. Name .* by --labels"),
         ("multi-label", [{"text": "a", "label": "0 1 0"}], {}, "line 2: '0 1 0' .* is a vector of 0 and 1"),
