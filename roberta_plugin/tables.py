@@ -187,7 +187,7 @@ def format_of(path: Path) -> Format:
     """The format that the name of a table gives."""
     format = named_format(path)
     if format is None and path.suffix.lower() in SPREADSHEETS:
-        raise ValueError(f"{path} is a spreadsheet, not a table in text: {SPREADSHEET}.")
+        raise ValueError(f"{path} is a spreadsheet, not text: {SPREADSHEET}.")
     if format is None:
         raise ValueError(
             f"{path}: the name does not say the format. Let it end in {', '.join(ENDINGS)}; all but Parquet and Arrow "
@@ -251,7 +251,7 @@ def _in_parts(
     path: Path, format: Format | None, delimiter: str | None, on_read: Callable[[int], None]
 ) -> Iterator[Row | BadLineError]:
     """The rows of a table of several files, numbered through; a bad line has its place in the file."""
-    number, columns = 0, None
+    number, columns = 0, set[str]()
     for part in files_of(path):
         for row in scan_table(part, format=format, delimiter=delimiter, on_read=on_read):
             if isinstance(row, BadLineError):

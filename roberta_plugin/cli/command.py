@@ -131,6 +131,8 @@ def refuse_further(parser: argparse.ArgumentParser, further: Sequence[str]) -> N
     near = "".join(
         nearest(word.partition("=")[0], names) for word in further[:1] if word.startswith("--") and word != "--"
     )
+    if further and os.path.exists(further[0]):  # a pattern that the shell has replaced by the files
+        near = "; where one file is expected, name several by a pattern in quotes, such as 'data/*.csv'"
     parser.error(f"unrecognized arguments: {' '.join(further)}{near}")
 
 

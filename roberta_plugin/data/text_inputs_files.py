@@ -75,7 +75,7 @@ class CountedFile(io.RawIOBase):
         head, self._head = self._head[:size], self._head[size:]
         if head and self._is_live:
             return head
-        data = self._read(size - len(head))
+        data: bytes = self._read(size - len(head))
         self.num_read += len(data)
         self._on_data(data)
         return head + data
@@ -422,10 +422,11 @@ def _content(path: str, key: str, kind: type) -> dict[str, Any] | None:
         return None
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON ({error}): copy the folder again.") from error
-    values = content.get(key) if isinstance(content, dict) else None
+    fields: dict[str, Any] = content if isinstance(content, dict) else {}
+    values = fields.get(key)
     if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
         raise ValueError(f"{path} has no list {key!r} as the library datasets writes it: copy the folder again.")
-    return content
+    return fields
 
 
 def is_stream(path: str) -> bool:
@@ -445,6 +446,8 @@ def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
         if form in ("parquet", "arrow"):
             raise ValueError(f"{name}: Parquet and Arrow cannot be read from a pipe. Write it to a file first.")
         return TextInput(path, name, form=form, is_stream=True, is_unknown=text_format == "auto")
+    if path.lower().endswith(SPREADSHEETS):
+        raise ValueError(f"{name} is a spreadsheet, not text: {SPREADSHEET}.")
     by_name, suffix = named_form(path)
     source = TextInput(path, name, suffix, by_name or "text" if text_format == "auto" else form)
     if source.is_columnar:

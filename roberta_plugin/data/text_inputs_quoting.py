@@ -57,7 +57,7 @@ class Quotes:
         self._whole = 0  # an enclosed cell without need
         self._spread = 0  # an enclosed cell of several lines, each of which would be a row of a plain file
         self._comma = 0  # a comma in a cell that is not enclosed
-        self._whole_without_comma = 0
+        self._whole_without_comma = 0  # a cell that Excel would not enclose either
         self._begins = 0  # a cell begins with a quotation mark
         self._width = 0
         self._enclosed: set[int] = set()  # columns whose cells are all enclosed
@@ -123,23 +123,20 @@ class Quotes:
             self._comma = self._comma or number
         is_plain, is_quoted = widths == {self._width}, len(cells) == self._width
         is_stray = any(cell.is_stray for cell in cells)
-        if is_stray or (enclosed and is_plain and not is_quoted) or (is_plain and len(lines) > 1 and self._width > 1):
+        has_doubled = any('"' in cells[place].text for place in enclosed)
+        if is_stray or (enclosed and is_plain and not is_quoted):
             self._stray = self._stray or number
-        elif enclosed and is_quoted and not is_plain:
+        elif enclosed and is_quoted and (self._of_names or not is_plain or has_doubled):
             self._needed = self._needed or number
+        elif len(lines) > 1 and is_plain and self._width > 1:
+            self._stray = self._stray or number
         elif len(lines) > 1 and is_plain:
             self._spread = self._spread or number
         elif enclosed and is_plain:
-            self._note_enclosed([cells[place] for place in enclosed], number)
-        return lines
-
-    def _note_enclosed(self, cells: list[Cell], number: int) -> None:
-        if any('"' in cell.text for cell in cells):
-            self._needed = self._needed or number
-        else:
             self._whole = self._whole or number
-        if any(not {'"', ","}.intersection(cell.text) for cell in cells):
-            self._whole_without_comma = self._whole_without_comma or number
+            if not all("," in cells[place].text for place in enclosed):
+                self._whole_without_comma = self._whole_without_comma or number
+        return lines
 
 
 class _Lines:

@@ -49,12 +49,13 @@ _ONE_OBJECT = "Write one object with named fields per line, or fetch the file ag
 _SEP_LINE = re.compile(rb'"?sep=([^\r\n]{1,4}?)"?\r?\n', re.IGNORECASE)
 _CSV_REMEDY = (
     "A text with a comma, a quotation mark or a line end needs quotation marks around it, and those inside are "
-    "doubled; other separators than a comma are named by --delimiter."
+    'doubled (not \\"); other separators than a comma are named by --delimiter.'
 )
 _TSV_REMEDY = (
     "A text in TSV must hold no tab and no line end, if quotation marks do not enclose it: correct the line, or save "
     "the table as CSV."
 )
+_ROW_NAMES_REMEDY = "Name all columns; R's write.table does with row.names = FALSE."
 _JOIN_REMEDY = "Remove the line; `awk 'NR == 1 || FNR > 1' part-*.csv > all.csv` joins tables without it."
 logger = logging.getLogger(__name__)
 NumberedRow = tuple[int, Mapping[str, Any]]
@@ -393,8 +394,9 @@ class _Dialect(NamedTuple):
 
     def reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """The cells of each row."""
-        quoting = csv.QUOTE_MINIMAL if self.is_quoted else csv.QUOTE_NONE
-        return csv.reader(lines, delimiter=self.delimiter, quoting=quoting, strict=True)
+        if self.is_quoted:
+            return csv.reader(lines, delimiter=self.delimiter, strict=True)
+        return csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE, strict=True)
 
 
 def separator(text: str) -> str:
@@ -470,8 +472,8 @@ def _separated(lines: TextLines, dialect: _Dialect, column: str | None) -> Itera
             yield line, dict(zip(header, values, strict=True))
         line = rows.number + 1
     if empty:
-        places = f"line {empty[0]}" if len(empty) == 1 else f"the first is line {empty[0]}"
-        logger.warning(f"{lines.name}: {len(empty):,} empty rows are left out ({places}).")
+        count = "1 empty row is" if len(empty) == 1 else f"{len(empty):,} empty rows are"
+        logger.warning(f"{lines.name}: {count} left out, from line {empty[0]} on.")
 
 
 def _fault_of(values: Sequence[str], header: Sequence[str], dialect: _Dialect, place: str) -> tuple[str, str] | None:
@@ -495,6 +497,8 @@ def _fault_of(values: Sequence[str], header: Sequence[str], dialect: _Dialect, p
     )
     if len(cells) == len(header) and is_same:
         return f"it repeats the names of the columns ({shown}), as where tables were joined", _JOIN_REMEDY
+    if len(values) == len(header) + 1 and dialect.is_quoted and dialect.delimiter == "\t":
+        return f"it has {len(values)} columns, and the first line names {len(header)} ({shown})", _ROW_NAMES_REMEDY
     if len(values) != len(header):
         return f"it has {len(values)} columns, and the first line names {len(header)} ({shown})", dialect.remedy
     return None

@@ -19,6 +19,7 @@ QUOTED = {
     "line ends": [("no", "neg"), ("one\n\ntwo\r\nthree", "pos")],
     "lists": [("no", '["joy", "fear"]'), ("yes", '["joy"]')],
     "a mark alone": [('"', "pos"), ("no", "neg")],
+    "a row of its own": [('a "b"\tc\nd', "pos"), ("no", "neg")],
 }
 PLAIN = {
     "no marks": "a\tpos\nb\tneg\n",

@@ -104,6 +104,12 @@ def test_tsv_is_read_as_a_table_and_semicolons_are_named(tmp_path):
     assert lines(other.sources([tmp_path / "a.csv"])[0]) == (["yes", ""], 0)
 
 
+@pytest.mark.parametrize("name", ["a.xlsx", "a.ods"])
+def test_a_spreadsheet_is_refused_with_what_to_do(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PK\3\4")
+    refused(rf"{name} is a spreadsheet, not text: save .*as CSV \(UTF-8\)", settings().sources, [tmp_path / name])
+
+
 def test_a_csv_is_text_only_if_that_is_said(tmp_path):
     write(tmp_path / "a.csv")
     message = r"a\.csv: there is no column 'text'; there are 'id', 'body'. Name one of them"
