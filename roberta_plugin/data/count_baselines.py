@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 _FORMAT = 2
 _WINDOW = 2**21  # tokens
+_MOST_SYMBOLS = 2**20  # of any vocabulary
 _MOST_COUNTED, _MOST_SCORED, _MOST_HELD_OUT = 2**26, 2**21, 2**20
 _HELD_OUT_SHARE = 20  # a twentieth
 _PSEUDO_COUNTS = 2.0 ** (np.arange(48, -9, -1) / 2)
@@ -110,17 +111,28 @@ def remedy(model: Any = None) -> str:
     )
 
 
-def comparison(loss: float, losses: Mapping[str, float], *, what: str) -> str:
+def has_diverged(loss: float, *, num_symbols: int = _MOST_SYMBOLS) -> bool:
+    """Whether a loss, in bits per token, is far above that of symbols drawn from the vocabulary with equal chances."""
+    return not loss < math.log2(num_symbols) + 2
+
+
+def comparison(loss: float, losses: Mapping[str, float], *, what: str, num_symbols: int = _MOST_SYMBOLS) -> str:
     """A sentence that compares a masked LM's held-out loss with the baselines.
 
     Args:
         loss: in bits per token.
         losses: those of `CountBaselines.losses`.
         what: the subject, as in "the model".
+        num_symbols: of the vocabulary, if it is known.
     """
     begin = f"{what} has a loss of {loss:.3f} bits per token (ppl {_shown(loss)})"
     unigram = losses["unigram_loss"]
-    if not loss < unigram:  # nan, too
+    if has_diverged(loss, num_symbols=num_symbols):
+        return (
+            f"{begin}, more than an even guess among all symbols would cost: the training has diverged. Give a lower "
+            "--lr, a longer warm-up or --clip-norm"
+        )
+    if not loss < unigram:
         return (
             f"{begin}, not below the unigram baseline ({unigram:.3f}, ppl {_shown(unigram)}): so far it has learned "
             "token frequencies at most"
@@ -139,6 +151,8 @@ def _name(name: str, losses: Mapping[str, float]) -> str:
 
 def _shown(bits: float) -> str:
     perplexity = 2.0 ** min(bits, 1000.0)
+    if not perplexity < 1e7:
+        return f"{perplexity:.1e}" if bits < 1000 else "more than 1e+301" if bits > 0 else "nan"
     return f"{perplexity:,.4g}" if perplexity < 1000 else f"{perplexity:,.0f}"
 
 

@@ -24,6 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from roberta_plugin.checkpoint_files import read_tensors
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
 from roberta_plugin.finetuning.benchmarks import (
     SMALLER_IS_BETTER,
@@ -46,10 +47,7 @@ from roberta_plugin.json_files import parse_json, write_json
 PREFIX = "evaluation_"
 _BASELINE_KINDS = ("classification", "multi_label")  # kinds of texts with labels
 _LEAD = "lead_"  # in the names of the metrics of summaries
-_REMEDY = (
-    "It is of no use as it is: try a higher learning rate (--only lr=...), more --epochs, or a model that was "
-    "pretrained for longer."
-)
+_HIGH_RATE = 1e-3  # above the rates at which models are fine-tuned; some small ones at this one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +265,13 @@ def evaluate_split(judge: Judge, split: str, decisions: Decisions) -> Evaluation
         remarks=[
             *no_better_than_words(split, ensemble, tf_idf, selection=judge.selection),
             *no_better_than_constant(
-                split, answers, ensemble, constant, selection=judge.selection, baseline_name=judge.kind.baseline_name
+                split,
+                answers,
+                ensemble,
+                constant,
+                selection=judge.selection,
+                baseline_name=judge.kind.baseline_name,
+                rate=max(filter(None, map(peak_rate, settings.checkpoints)), default=None),
             ),
             *remarks(prepared, [name for name in ("train", split) if name in prepared.splits]),
             *skipped,
@@ -377,6 +381,28 @@ def no_better_than_words(
     return [f"{split}: {WORDS} is as good or better ({', '.join(worse)})."] if worse else []
 
 
+def peak_rate(checkpoint: Path) -> float | None:
+    """The --lr of the training that has written a checkpoint; None if the file does not say."""
+    try:
+        state = read_tensors(checkpoint, advice="", is_mapped=True)
+        return max(float(rate) for rate in state["cfg"]["optimization"]["lr"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def remedy(rate: float | None) -> str:
+    """What helps a model that has learned nothing, by the peak learning rate of its training, if that is known."""
+    if rate is not None and rate > _HIGH_RATE:
+        return (
+            f"It is of no use as it is, and its learning rate of {rate:g} is higher than models are fine-tuned at, so "
+            "that its training has probably diverged: try a lower one (--only lr=2e-5)."
+        )
+    return (
+        "It is of no use as it is: try a higher learning rate (--only lr=...), more --epochs, or a model that was "
+        "pretrained for longer."
+    )
+
+
 def no_better_than_constant(
     split: str,
     answers: Sequence[str | None],
@@ -385,22 +411,25 @@ def no_better_than_constant(
     *,
     selection: str,
     baseline_name: str,
+    rate: float | None = None,
 ) -> list[str]:
     """Sentences about models that give every input one answer, or are no better than a constant answer.
 
-    `answers` holds each model's one answer, or None (`Kind.only_answer`); `metrics` are those of the ensemble, and
-    `selection` is the metric that has selected the models.
+    `answers` holds each model's one answer, or None (`Kind.only_answer`); `metrics` are those of the ensemble,
+    `selection` is the metric that has selected the models, and `rate` their highest learning rate.
     """
     sentences = []
     # With a threshold, the most probable label is not always the answer.
     stuck = [] if "threshold" in metrics else [answer for answer in answers if answer]
     if stuck:
         who = "the model gives" if len(answers) == 1 else f"{len(stuck)} of {len(answers)} models give"
-        sentences.append(f"{split}: {who} {' or '.join(dict.fromkeys(stuck))} to every input. {_REMEDY}")
+        sentences.append(f"{split}: {who} {' or '.join(dict.fromkeys(stuck))} to every input. {remedy(rate)}")
     worse = _no_better(selection, metrics, baseline)
     if worse and len(stuck) < len(answers):
         numbers = ", ".join(f"{name} {shown(name, metrics[name])} and {shown(name, baseline[name])}" for name in worse)
-        sentences.append(f"{split}: the model is no better than the baseline, {baseline_name} ({numbers}). {_REMEDY}")
+        sentences.append(
+            f"{split}: the model is no better than the baseline, {baseline_name} ({numbers}). {remedy(rate)}"
+        )
     return sentences
 
 

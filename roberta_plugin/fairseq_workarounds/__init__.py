@@ -95,6 +95,12 @@ Each fault has a number and the file that works around it:
    loads the old checkpoint, or begins the count of updates, the moments or the data anew, and overwrites what was
    trained since. The training's own last checkpoint wins, and a line says so; these options are for the first start.
    With --no-save-optimizer-state the checkpoint of a stop (9) has the optimizer's state all the same, to resume from.
+30. **Values that no training can use are taken** (`option_limits`). `--distributed-world-size 0`, and asynchronous
+   checkpoints without iopath, train nothing with exit code 0; others end in a traceback of numpy or torch. We refuse
+   them by option, and a training that has ended without any update.
+31. **A training that diverges ends with a traceback and no remedy** (`divergence`), after all gradients as tensors. If
+   only the loss of a validation is NaN, it goes on, and no later checkpoint is the best. We name the update, the likely
+   cause and the remedy.
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. fairseq's epoch iterator keeps
 its batches and a position counted in them, so our tasks have one of their own (`epoch_iterator`). In a job of `roberta
@@ -117,6 +123,7 @@ from fairseq.trainer import Trainer
 from roberta_plugin.fairseq_workarounds import (
     checkpoints,
     command_line,
+    divergence,
     half_precision,
     heartbeats,
     hooks,
@@ -144,7 +151,8 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
         stopping.validate_and_save,  # may replace the validation and the checkpoint by one checkpoint
     ],
     (hooks.PROGRAM, "validate"): [heartbeats.validate],
-    (Trainer, "train_step"): [heartbeats.train_step],
+    (hooks.PROGRAM, "get_valid_stats"): [divergence.valid_stats],
+    (Trainer, "train_step"): [heartbeats.train_step, divergence.train_step],
     (Trainer, "valid_step"): [heartbeats.valid_step],
     (Trainer, "_reduce_and_log_stats"): [log_output.reduce_and_log_stats],
     (TensorboardProgressBarWrapper, "_writer"): [log_output.writer_of_folder],
@@ -207,6 +215,7 @@ def install() -> None:
     """Apply all of this; calling it again changes nothing, but reaches fairseq-train's module if loaded since."""
     log_output.set_level()
     log_output.filter_warnings()
+    divergence.quiet_detector()
     checkpoints.allow_namespaces()
     hooks.install(LISTENERS)
     if hooks.programs():

@@ -34,6 +34,8 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.fairseq_workarounds import starts
 from roberta_plugin.fairseq_workarounds.hooks import NAMES
+from roberta_plugin.fairseq_workarounds.option_limits import check_limits
+from roberta_plugin.fairseq_workarounds.resuming import check_trained
 from roberta_plugin.settings import MOST_NAMES, nearest
 
 REMOVED = {
@@ -67,7 +69,7 @@ HUGGING_FACE = {
 
 DEBUG = "ROBERTA_DEBUG"  # variable of the environment
 USER_ERROR = 2  # exit code
-REFUSALS = (ValueError, OSError, ImportError)
+REFUSALS = (ValueError, OSError, ImportError, FloatingPointError)
 
 _HELP = ("-h", "--help")
 _OURS, _FAIRSEQS = Path(__file__).resolve().parents[1], Path(fairseq.__file__).resolve().parent
@@ -232,6 +234,7 @@ def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any
     """
     model, task = ARCH_MODEL_REGISTRY.get(_name(cfg.model)), TASK_REGISTRY.get(_name(cfg.task))
     try:
+        check_limits(cfg)
         check_writable(cfg)
         check_devices(cfg)
         starts.settle(cfg.checkpoint)
@@ -239,7 +242,9 @@ def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any
             task.check_start(cfg)
             if hasattr(model, "check_options"):
                 model.check_options(cfg.model)
+        make_log_folder(cfg.common.log_file)
         fairseqs(cfg, main, **options)
+        check_trained()
     except Exception as error:
         # a job of `roberta launch` notes its errors itself
         is_program = getattr(inspect.unwrap(main), "__module__", None) in NAMES
@@ -342,6 +347,12 @@ def check_writable(cfg: Any) -> None:
             )
 
 
+def make_log_folder(log_file: str | None) -> None:
+    """Make the folder of --log-file, as fairseq makes --save-dir."""
+    if log_file and not PathManager.path_requires_pathmanager(log_file):
+        Path(log_file).parent.mkdir(parents=True, exist_ok=True)
+
+
 def _is_of_others(error: Exception, *classes: Any) -> bool:
     """Whether an error comes from a package of these classes that is neither ours nor fairseq's."""
     ours = {"roberta_plugin", "fairseq"}
@@ -392,4 +403,5 @@ def _removed(arguments: Sequence[str]) -> list[str]:
 
 def _words(arguments: Sequence[str]) -> list[str]:
     """The arguments, `--name=value` in two words."""
-    return [part for text in arguments for part in (text.split("=", 1) if text.startswith("--") else [text])]
+    texts = [text for text in arguments if isinstance(text, str)]  # fairseq's own tests pass None
+    return [part for text in texts for part in (text.split("=", 1) if text.startswith("--") else [text])]

@@ -9,6 +9,7 @@ from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.trainer import Trainer
 
 from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.finetuning import identity
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = "patience"  # key in a checkpoint's extra_state
 UNFINISHED = "unfinished_update"  # likewise, and attribute of the trainer: see `stopping.py`
+
+_updates: list[int] = []  # one number: of the last training of this process, as far as it has come
 
 # Class of the present training -> classes whose state has the same meaning.
 _CRITERIONS = {
@@ -112,7 +115,9 @@ def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch
     hours = trainer._previous_training_time / 3600
     reason = why_finished(cfg, updates=trainer.get_num_updates(), hours=hours)
     if reason is None:
-        return fairseqs(cfg, trainer, task, epoch_itr)
+        result = fairseqs(cfg, trainer, task, epoch_itr)
+        _updates[:] = [trainer.get_num_updates()]
+        return result
     logger.info(f"This training is finished: {reason}. Nothing to do; raise that limit to continue.")
     return [None], True
 
@@ -122,6 +127,9 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
     if hasattr(getattr(trainer, "task", None), "count_updates"):  # trainers of fairseq's own tests have no task
         trainer.task.count_updates = trainer.get_num_updates
     extra_state, epoch_itr = fairseqs(cfg, trainer, **options)
+    if isinstance(trainer, Trainer):
+        _updates[:] = [trainer.get_num_updates()]
+        check_begins(trainer)
     max_epoch, epochs = trainer.cfg.optimization.max_epoch, epoch_itr.next_epoch_idx - 1
     if isinstance(max_epoch, int) and 0 < max_epoch <= epochs:  # trainers of fairseq's own tests have no options
         logger.info(
@@ -129,6 +137,26 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
             "Nothing to do; raise that limit to continue."
         )
     return extra_state, epoch_itr
+
+
+def check_begins(trainer: Any) -> None:
+    """Refuse a training that fairseq would end before its first update, without a word of it."""
+    stop_min_lr, rate = trainer.cfg.optimization.stop_min_lr, trainer.get_lr()
+    if not trainer.get_num_updates() and rate <= stop_min_lr:
+        raise ValueError(
+            f"--stop-min-lr {stop_min_lr:g} ends this training before its first update, at which the learning rate is "
+            f"{rate:g}: lower it, or begin the warm-up above it (--warmup-init-lr, where the scheduler has it)."
+        )
+
+
+def check_trained() -> None:
+    """Refuse to call a training done that ends in this process without any update, now or before; see fault 8."""
+    if _updates == [0]:
+        raise ValueError(
+            "The training has ended without a single update, and nothing was trained: see the last lines of its log "
+            "for the reason, such as --max-epoch at or below the epoch that it begins with, or batches that do not fit "
+            "into memory."
+        )
 
 
 def why_finished(cfg: Any, *, updates: int, hours: float) -> str | None:

@@ -121,7 +121,7 @@ class FastRobertaConfig(FairseqDataclass):
         1e-5, "added to the variance in layer norms; Hugging Face's own default is 1e-12", above=0, largest=1
     )
     max_positions: Optional[int] = setting(
-        None, "number of positions", default_text="the task's --tokens-per-sample", smallest=1
+        None, "number of positions", default_text="the task's --tokens-per-sample", smallest=1, largest=10**6
     )
     position_encoding: POSITION_ENCODINGS = switch(  # type: ignore[valid-type]
         "learned", "learned: an embedding for each position; rotary: queries and keys turned by their positions (RoPE)"

@@ -56,7 +56,7 @@ _RESULTS = """\
 | --- | ---: | ---: | ---: | ---: |
 | masked-token accuracy | {model[accuracy]:.1f} % | {unigram[accuracy]:.1f} % | {bigram[accuracy]} | \
 {neighbors[accuracy]} |
-| perplexity | {model[perplexity]:.1f} | {unigram[perplexity]:.1f} | {bigram[perplexity]} | {neighbors[perplexity]} |
+| perplexity | {perplexity} | {unigram[perplexity]:.1f} | {bigram[perplexity]} | {neighbors[perplexity]} |
 
 The model and the unigram baseline predict the same {num_predictions:,} masked tokens of the split `{split}`. 15 % of \
 the tokens are masked as in the paper, several times with different masks, and the last checkpoint, of {updates:,} \
@@ -228,6 +228,7 @@ def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[
     heading = "\n## Held-out sentences\n\nSentences and masked words were chosen by hash, not by result.\n\n"
     facts = {**evaluation, "updates": max((int(curve.updates[-1]) for curve in curves.values()), default=0)}
     shown = {**facts, "bigram": _cells(facts.get("bigram")), "neighbors": _cells(facts.get("neighbors"))}
+    shown["perplexity"] = perplexity_text(evaluation["model"]["perplexity"])
     facts["results"] = _RESULTS.format(**shown, summary=summary(evaluation), verdict=_verdict(evaluation))
     text = _REPORT.format(
         name=folder.name,
@@ -267,8 +268,13 @@ def summary(evaluation: dict[str, Any]) -> str:
         perplexities += f", previous token {previous:.1f}, both neighbors {neighbors['perplexity']:.1f}"
     return (
         f"On held-out text the model predicts {model['accuracy']:.1f} % of the masked tokens correctly; {beside}. "
-        f"Its perplexity is {model['perplexity']:.1f} ({perplexities})."
+        f"Its perplexity is {perplexity_text(model['perplexity'])} ({perplexities})."
     )
+
+
+def perplexity_text(perplexity: float) -> str:
+    """As in `84.3`; that of a model that has diverged as in `8.5e+270`."""
+    return f"{perplexity:.1f}" if perplexity < 1e7 else f"{perplexity:.1e}"
 
 
 def answer_line(answer: dict[str, Any]) -> str:

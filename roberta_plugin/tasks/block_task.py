@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -22,28 +23,13 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.fairseq_workarounds import half_precision, stopping
 from roberta_plugin.fairseq_workarounds.epoch_iterator import BlockEpochIterator
+from roberta_plugin.fairseq_workarounds.option_limits import check_limits, check_schedule
 from roberta_plugin.optim.stages import parse
 
 logger = logging.getLogger(__name__)
 
 _FAIRSEQS_LR = 0.25
-# Section of fairseq's config, option, smallest value.
-_SMALLEST = (
-    ("dataset", "num_workers", 0),
-    ("dataset", "batch_size", 1),
-    ("dataset", "batch_size_valid", 1),
-    ("dataset", "max_tokens", 1),
-    ("dataset", "max_tokens_valid", 1),
-    ("dataset", "validate_interval", 1),
-    ("checkpoint", "save_interval", 1),
-    ("common", "log_interval", 1),
-    ("common", "seed", 0),
-    ("optimization", "update_freq", 1),
-    ("optimization", "max_update", 0),
-    ("optimization", "max_epoch", 0),
-    ("optimization", "lr", 0.0),
-    ("lr_scheduler", "total_num_update", 1),
-)
+_OF_MEMORY = re.compile(r"allocate memory|out of memory|size calculation overflowed")  # torch's words
 
 
 def check_training_options(cfg: Any) -> None:
@@ -51,13 +37,7 @@ def check_training_options(cfg: Any) -> None:
 
     `cfg` may be the namespace of its command line, which has no sections.
     """
-    for section, name, smallest in _SMALLEST:
-        value = getattr(getattr(cfg, section, None), name, getattr(cfg, name, None))
-        if value is None or str(value).startswith("${"):  # a task's config of its own, without the one around it
-            continue
-        for number in [value] if isinstance(value, int | float | str) else value:
-            if not float(number) >= smallest:  # the namespace has some as text
-                raise ValueError(f"--{name.replace('_', '-')} must be {smallest:g} or more, got {float(number):g}.")
+    check_limits(cfg)
     common = getattr(cfg, "common", cfg)
     switches = [
         name
@@ -78,6 +58,7 @@ def check_start_options(cfg: Any) -> None:
             f"--lr is missing, or is fairseq's default of {_FAIRSEQS_LR}, at which nothing is learned: give the peak "
             "learning rate, such as --lr 0.0005 for pretraining or --lr 0.00002 for fine-tuning."
         )
+    check_schedule(cfg)
     dataset = getattr(cfg, "dataset", cfg)
     if dataset.max_tokens is None and dataset.batch_size is None:
         raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
@@ -94,6 +75,9 @@ class NoEffect(NamedTuple):
 
 _WARM_UPS = "warmup_updates", "warmup_steps"  # tri_stage has the second
 _DEFAULT_MULTIPLE = 8  # fairseq's default of --required-batch-size-multiple
+_BY_VALIDATION = "patience", "keep_best_checkpoints"
+_SMALLER_IS_BETTER = "loss", "ppl", "nsp_loss"
+_LARGER_IS_BETTER = "accuracy", "nsp_accuracy", "f1", "macro_f1", "mcc"
 _ORDER = "the order of an epoch's batches is a function of --seed and the epoch"
 IGNORED = (
     NoEffect("dataset", "curriculum", (0,), f"{_ORDER}, the first epochs included"),
@@ -132,7 +116,27 @@ def ignored_options(cfg: Any) -> list[str]:
         criterion = getattr(getattr(root, "criterion", None), "_name", None)
         if criterion in ("roberta_masked_lm", "masked_lm"):
             texts.append(f"--sentence-avg has no effect on {criterion}: its loss is a mean over the predicted tokens")
-    return [*texts, *unreached_rates(root)]
+    return [*texts, *unmade_decisions(root), *unreached_rates(root)]
+
+
+def unmade_decisions(cfg: Any) -> list[str]:
+    """Warnings about options that decide by validations where there are none, or by the wrong end of a metric."""
+    checkpoint = getattr(cfg, "checkpoint", None)
+    if getattr(getattr(cfg, "dataset", None), "disable_validation", False):
+        decisions = {f"--{name.replace('_', '-')}": getattr(checkpoint, name, 0) > 0 for name in _BY_VALIDATION}
+        schedule = getattr(getattr(cfg, "lr_scheduler", None), "_name", None)
+        decisions["--lr-scheduler reduce_lr_on_plateau"] = schedule == "reduce_lr_on_plateau"
+        return [
+            f"{option} has no effect: it decides by validations, and --disable-validation leaves them out"
+            for option, is_given in decisions.items()
+            if is_given
+        ]
+    metric, is_maximized = (getattr(checkpoint, f"{name}best_checkpoint_metric", None) for name in ("", "maximize_"))
+    if metric in _SMALLER_IS_BETTER and is_maximized:
+        return [f"the worst checkpoint is kept as the best: leave out --maximize-best-checkpoint-metric for {metric}"]
+    if metric in _LARGER_IS_BETTER and is_maximized is False:
+        return [f"the worst checkpoint is kept as the best: give --maximize-best-checkpoint-metric for {metric}"]
+    return []
 
 
 def unreached_rates(cfg: Any) -> list[str]:
@@ -204,7 +208,16 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model; with --pack-sequences refuse one that would attend across packed sequences."""
-        model = super().build_model(cfg, from_checkpoint)
+        try:
+            model = super().build_model(cfg, from_checkpoint)
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and not _OF_MEMORY.search(str(error)):
+                raise
+            raise ValueError(
+                "The model does not fit into this machine's memory: lower --encoder-embed-dim, "
+                "--encoder-ffn-embed-dim, "
+                f"--encoder-layers or --max-positions. ({str(error).strip().splitlines()[0]:.200})"
+            ) from error
         if self.cfg.pack_sequences and not getattr(model, "supports_packing", False):
             raise ValueError(
                 f"--pack-sequences needs a model that keeps the sequences of a row apart, and {type(model).__name__} "

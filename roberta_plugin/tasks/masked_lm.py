@@ -20,7 +20,7 @@ from fairseq.tasks import register_task
 
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_tables import open_blocks
-from roberta_plugin.data.count_baselines import CountBaselines, baselines_of, comparison, remedy
+from roberta_plugin.data.count_baselines import CountBaselines, baselines_of, comparison, has_diverged, remedy
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.manifest import check_folder, read_manifest
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
@@ -44,6 +44,7 @@ from roberta_plugin.tasks.masked_lm_options import (
     check_config,
     check_criterion,
     check_folders,
+    check_metric,
     check_not_empty,
     check_positions,
     check_same_vocabulary,
@@ -95,12 +96,17 @@ class RobertaMaskedLMTask(BlockTask):
         super().check_options(cfg)
         check_config(cfg)
         check_criterion(getattr(cfg, "criterion", None), cfg)
+        if getattr(cfg, "criterion", None) == "roberta_masked_lm" and hasattr(cfg, "best_checkpoint_metric"):
+            check_metric(cfg.best_checkpoint_metric, predicts_next_sentence=bool(cfg.next_sentence_prediction))
 
     @classmethod
     def check_start(cls, cfg: Any) -> None:
         """See `BlockTask`; also the criterion, the data folders, and the splits in them."""
         super().check_start(cfg)
         check_criterion(getattr(cfg.criterion, "_name", None), cfg.task)
+        if getattr(cfg.criterion, "_name", None) == "roberta_masked_lm":
+            metric = cfg.checkpoint.best_checkpoint_metric
+            check_metric(metric, predicts_next_sentence=bool(cfg.task.next_sentence_prediction))
         folders = data_folders(cfg.task.data)
         check_folders(folders)
         validation = [] if cfg.dataset.disable_validation else cfg.dataset.valid_subset.split(",")
@@ -304,10 +310,12 @@ class RobertaMaskedLMTask(BlockTask):
     def end_training(self) -> None:
         """Compare the last validation of each split with its baselines, in the log."""
         for split, loss in self._last_losses.items():
-            losses = self._baseline_losses[split]
-            sentence = comparison(loss, losses, what=f"On {split}, the model")
+            losses, size = self._baseline_losses[split], len(self.dictionary)
+            sentence = comparison(loss, losses, what=f"On {split}, the model", num_symbols=size)
             if loss < losses["unigram_loss"]:
                 logger.info(sentence)
+            elif has_diverged(loss, num_symbols=size):
+                logger.warning(f"{sentence}.")
             else:
                 logger.warning(f"{sentence}. {self._remedy}")
 

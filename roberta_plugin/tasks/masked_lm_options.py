@@ -66,7 +66,7 @@ class RobertaMaskedLMConfig(FairseqDataclass):
     no_segment_embeddings: bool = setting(
         False, "for pairs: leave out the embeddings of the first and second text that BERT has", goes_with=_PAIRS
     )
-    tokens_per_sample: int = setting(512, "most tokens in a block, <s> and </s> included", smallest=3)
+    tokens_per_sample: int = setting(512, "most tokens in a block, <s> and </s> included", smallest=3, largest=10**6)
     grow_tokens_per_sample: Optional[str] = setting(
         None,
         'shorter blocks at first, as "0:64 2500:128": UPDATE:TOKENS, the last as --tokens-per-sample, which validation '
@@ -285,6 +285,15 @@ def check_positions(
         raise ValueError(
             f"--tokens-per-sample ({tokens_per_sample}) exceeds the model's {max_positions} positions: lower it, or "
             "train a model with a larger --max-positions."
+        )
+
+
+def check_metric(metric: str, *, predicts_next_sentence: bool) -> None:
+    """Refuse to choose checkpoints by what no validation logs; fairseq would fail after an epoch."""
+    logged = ["loss", "ppl", "accuracy", *(["nsp_loss", "nsp_accuracy"] if predicts_next_sentence else [])]
+    if metric not in logged:
+        raise ValueError(
+            f"--best-checkpoint-metric {metric} is not logged by validations: choose by {', '.join(logged)}."
         )
 
 

@@ -302,8 +302,12 @@ def test_fairseqs_scan_for_validation_splits_ignores_the_file(tmp_path):
 
 def test_a_loss_is_placed_among_the_baselines():
     losses = {"unigram_loss": 10.187, "bigram_loss": 7.378}
-    for loss in (10.187, math.nan):
+    for loss in (10.187, 15.6):
         assert "so far it has learned token frequencies at most" in comparison(loss, losses, what="the model")
+    for loss, shown in ((math.nan, "nan"), (1244.0, "more than 1e+301"), (900.0, "8.5e+270"), (24.0, "1.7e+07")):
+        said = comparison(loss, losses, what="the model")
+        assert f"(ppl {shown}), more than an even guess" in said and said.endswith("--clip-norm")
+    assert "has diverged" in comparison(13.1, losses, what="the model", num_symbols=2**11)
     assert comparison(8.9129, losses, what="On valid, the model") == (
         "On valid, the model has a loss of 8.913 bits per token (ppl 482): better than the unigram baseline "
         "(10.187, ppl 1,166), and worse than the previous-token baseline (7.378, ppl 166.3)"

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from roberta_plugin.cli.finetuning import show_predictions
 from roberta_plugin.experiments import evaluation, inference
@@ -14,6 +15,8 @@ from roberta_plugin.experiments.evaluation import (
     constant_baseline,
     evaluate,
     no_better_than_constant,
+    peak_rate,
+    remedy,
     store_outputs,
 )
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
@@ -128,6 +131,17 @@ def test_prediction_files_are_named(capsys):
     ]
     show_predictions(found)
     assert capsys.readouterr().out.splitlines() == ["predictions, test: r/test.jsonl", "predictions, ax: r/AX.tsv, r/b"]
+
+
+def test_a_model_of_a_high_rate_is_not_advised_a_higher_one(tmp_path):
+    path = tmp_path / "checkpoint_best.pt"
+    torch.save({"model": {}, "cfg": {"optimization": {"lr": [5.0]}}}, path)
+    assert peak_rate(path) == 5.0
+    assert "learning rate of 5 is higher than models are fine-tuned at" in remedy(5.0)
+    torch.save({"model": {}, "cfg": None}, path)
+    assert peak_rate(path) is None
+    for rate in (None, 2e-5):
+        assert "try a higher learning rate" in remedy(rate)
 
 
 RNG = np.random.default_rng(1)

@@ -111,9 +111,9 @@ def test_the_program_ends_with_the_sentence_unless_the_traceback_is_wanted_or_a_
 ):
     monkeypatch.setenv(DEBUG, variable)
     monkeypatch.setattr(main, "__module__", module)
-    for check in ("check_writable", "check_devices", "starts.settle"):
+    for check in ("check_limits", "check_writable", "check_devices", "starts.settle", "make_log_folder"):
         monkeypatch.setattr(f"{command_line.__name__}.{check}", lambda checked: None)
-    cfg = SimpleNamespace(model=None, task=None, checkpoint=None)
+    cfg = SimpleNamespace(model=None, task=None, checkpoint=None, common=SimpleNamespace(log_file=None))
     is_short = module == "fairseq_cli.train" and not variable
     with pytest.raises(SystemExit if is_short else FileNotFoundError) as ended:
         call_main(lambda cfg, main: in_the_task(tmp_path), cfg, main)

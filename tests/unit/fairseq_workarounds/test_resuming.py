@@ -11,9 +11,12 @@ import fairseq_cli.train
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
 
 from roberta_plugin.fairseq_workarounds import resuming
 from roberta_plugin.fairseq_workarounds.resuming import (
+    check_begins,
+    check_trained,
     load_checkpoint,
     load_trainer,
     restore_patience,
@@ -88,6 +91,28 @@ def test_a_trainer_without_options_is_loaded():
     """As in fairseq's tests/test_train.py, which pass with this plugin registered."""
     loaded = ({}, SimpleNamespace(next_epoch_idx=4))
     assert load_checkpoint(lambda *arguments: loaded, None, MagicMock()) == loaded
+
+
+def test_a_training_that_has_ended_without_an_update_is_not_called_done():
+    for counts, is_refused in (([0, 0], True), ([0, 3], False), ([7, 7], False)):  # at the load, after the epoch
+        trainer = MagicMock(spec=Trainer)
+        trainer.cfg, trainer._previous_training_time = config(max_epoch=3), 0.0
+        trainer.cfg.optimization.stop_min_lr, trainer.get_lr.return_value = -1.0, 0.0
+        trainer.get_num_updates.side_effect = [counts[0], counts[0], counts[0], counts[1]]
+        load_checkpoint(lambda *arguments: ({}, SimpleNamespace(next_epoch_idx=4)), None, trainer)
+        train(lambda *arguments: "an epoch", trainer.cfg, trainer, None, None)
+        if is_refused:
+            refused("without a single update", check_trained)
+        else:
+            check_trained()
+
+
+def test_a_rate_that_ends_the_training_before_its_first_update_is_refused():
+    trainer = SimpleNamespace(cfg=config(), get_lr=lambda: 0.0, get_num_updates=lambda: 0)
+    trainer.cfg.optimization.stop_min_lr = 1e-9
+    refused("--stop-min-lr 1e-09 ends this training before its first update", check_begins, trainer)
+    trainer.get_num_updates = lambda: 4  # it has come to its end
+    check_begins(trainer)
 
 
 def kept(trainer, filename, extra_state):

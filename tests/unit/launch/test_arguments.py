@@ -136,6 +136,7 @@ def start(parsed):
         (("--total-num-update", "0"), "--total-num-update must be 1 or more, got 0"),
         (("--max-tokens", "8"), r"--max-tokens \(8\) is smaller than --tokens-per-sample \(64\)"),
         (("--max-positions", "32"), r"--tokens-per-sample \(64\) exceeds the model's 32 positions"),
+        (("--seed", "4294967296"), "--seed must be at most 4294967295, got 4294967296."),
         (("--criterion", "cross_entropy"), "roberta_masked_lm: give --criterion roberta_masked_lm"),
         (("--encoder-attention-heads", "3"), r"--encoder-embed-dim \(32\) must be a multiple"),
         (("--adam-betas", "(0.9, 1.0)"), "--adam-betas must be two numbers"),
@@ -148,6 +149,13 @@ def test_what_a_training_would_refuse_is_refused_before_it(tiny_data_bin, tmp_pa
     with pytest.raises(ValueError, match=message) as started:
         start(parsed)
     assert str(before.value) == str(started.value)
+
+
+def test_a_metric_that_validations_do_not_log_is_refused(tiny_data_bin, tmp_path):
+    parsed = parsed_with(tiny_data_bin, tmp_path, "--best-checkpoint-metric", "nsp_loss")
+    with pytest.raises(ValueError, match="nsp_loss is not logged by validations: choose by loss, ppl, accuracy"):
+        check_options(parsed)
+    check_options(parsed_with(tiny_data_bin, tmp_path, "--best-checkpoint-metric", "accuracy"))
 
 
 def test_good_options_pass_here_and_there(tiny_data_bin, tmp_path):

@@ -8,9 +8,17 @@ import pytest
 from fairseq import options
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 
-from roberta_plugin.tasks.block_task import IGNORED, BlockTask, ignored_options, peak_update, unreached_rates
+from roberta_plugin.tasks.block_task import (
+    IGNORED,
+    BlockTask,
+    ignored_options,
+    peak_update,
+    unmade_decisions,
+    unreached_rates,
+)
 from roberta_plugin.tasks.growth import Step, next_step, parse, value_at
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig, growth_of
@@ -151,6 +159,30 @@ def test_a_training_that_ends_within_its_warm_up_is_named_whatever_the_schedule(
     assert unreached_rates(cfg) == ([said] if WARM_UPS[scheduler] else [])
     cfg.optimization.max_update = 10
     assert unreached_rates(cfg) == []
+
+
+def test_decisions_by_validations_without_any_and_the_wrong_end_of_a_metric_are_named():
+    cfg = config_of("--total-num-update 20 --patience 2 --disable-validation")
+    assert [said.split(":")[0] for said in unmade_decisions(cfg)] == ["--patience has no effect"]
+    cfg.dataset.disable_validation = False
+    assert unmade_decisions(cfg) == []
+    cfg.checkpoint.best_checkpoint_metric = "accuracy"
+    assert "give --maximize-best-checkpoint-metric for accuracy" in unmade_decisions(cfg)[0]
+    cfg.checkpoint.maximize_best_checkpoint_metric = True
+    assert unmade_decisions(cfg) == []
+    cfg.checkpoint.best_checkpoint_metric = "loss"
+    assert "leave out --maximize-best-checkpoint-metric for loss" in unmade_decisions(cfg)[0]
+
+
+@pytest.mark.parametrize("words", ["[enforce fail] can't allocate memory: you tried to allocate 4000", "other"])
+def test_a_model_that_does_not_fit_into_memory_is_refused_by_its_options(tiny_data_bin, monkeypatch, words):
+    def build(self, cfg, from_checkpoint=False):
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(FairseqTask, "build_model", build)
+    is_memory = "memory" in words
+    with pytest.raises(ValueError if is_memory else RuntimeError, match="lower --encoder" if is_memory else "other"):
+        make_task(tiny_data_bin).build_model(None)
 
 
 def config_of(schedule):
