@@ -11,6 +11,7 @@ Shapes: B blocks of a batch, T tokens of a block, M masked tokens, V vocabulary.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ from roberta_plugin import reports
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.pretrained import fairseq_dictionary
 from roberta_plugin.data.blocks import BreakMode, make_blocks
-from roberta_plugin.data.count_baselines import baselines_of, count_tokens, unigram_probs
+from roberta_plugin.data.count_baselines import baselines_of, count_tokens, has_diverged, unigram_probs
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
@@ -251,6 +252,8 @@ def _verdict(evaluation: dict[str, Any]) -> str:
     model, neighbors = evaluation["model"], evaluation.get("neighbors")
     if neighbors is None or model["perplexity"] < neighbors["perplexity"]:
         return ""
+    if has_diverged(math.log2(model["perplexity"])):
+        return "\n\nThe training has diverged: give a lower `--lr`, a longer warm-up or `--clip-norm`, in another folder."
     return (
         "\n\nThe model predicts worse than counts of both neighbors, which take seconds to make: "
         "train it longer (`roberta pretrain --hours`), or on more text."
