@@ -6,10 +6,12 @@ For every file that must survive a killed process or a full disk.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import secrets
 import shutil
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +20,9 @@ from typing import IO, Any, Literal
 from roberta_plugin.locks import is_locked_by_us, try_lock
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+_HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:3]
+_UNFINISHED = re.compile(rf"\..+\.{_HOST}[0-9a-f]{{5}}\.tmp")  # of this host: another one's locks may not be seen here
+_looked_at: set[Path] = set()
 
 
 @contextmanager
@@ -26,12 +31,18 @@ def atomic_write(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") 
 
     After an exception `path` is unchanged and the temporary file is removed; the error of a full disk names `path`.
     Text (mode "w") is UTF-8 with "\\n" as line end. The temporary name is hidden and random, so several processes can
-    write the same path: the last one wins.
+    write the same path: the last one wins. The temporary files of killed processes in that folder are removed.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    _remove_unfinished(path.parent)
     text_options: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
-    with open(temporary, mode.replace("w", "x"), **text_options) as file:
+    while True:
+        temporary = path.with_name(f".{path.name}.{_HOST}{secrets.token_hex(3)[1:]}.tmp")
+        file = open(temporary, mode.replace("w", "x"), **text_options)  # noqa: SIM115
+        if is_locked_by_us(file.fileno(), temporary):
+            break
+        file.close()  # another start has taken it for a leftover before it was locked
+    with file:
         try:
             yield file
             file.flush()
@@ -48,6 +59,21 @@ def atomic_write(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") 
                 raise full from None
             raise
     sync_folder(path.parent)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove the temporary files of killed processes in a folder, which this process looks at once."""
+    folder = folder.absolute()
+    if folder in _looked_at or not folder.is_dir():
+        return
+    _looked_at.add(folder)
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if not _UNFINISHED.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+                continue
+            with suppress(OSError), open(entry.path, "r+b") as file:  # without locks, its owner may be alive
+                if try_lock(file.fileno()):
+                    os.unlink(entry.path)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.files import write_text
+from roberta_plugin.settings import short
 
 _NO_TYPES: Mapping[str, Any] = {}
 _OF_JSON: Mapping[Any, tuple[type, str]] = {  # types of Python -> theirs in JSON, and in words
@@ -47,7 +48,7 @@ def read_json(
         defect = "is empty" if path.stat().st_size == 0 else f"is not valid JSON ({error})"
         raise ValueError(f"{path} {defect}: {remedy}.") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds {content!r:.60} instead of an object: {remedy}.")
+        raise ValueError(f"{path} holds {short(content)} instead of an object: {remedy}.")
     missing = [key for key in keys if key not in content]
     if missing:
         raise ValueError(f"{path} lacks the key {missing[0]!r}: {remedy}.")
@@ -63,7 +64,7 @@ def type_fault(value: Any, hint: Any) -> str | None:
     allowed = [_OF_JSON[typing.get_origin(one) or one] for one in members]
     kinds = tuple(kind for kind, _ in allowed) + ((int,) if float in members else ())
     is_right = isinstance(value, kinds) and not isinstance(value, bool)
-    return None if is_right else f"{value!r:.60}, which is not {' or '.join(words for _, words in allowed)}"
+    return None if is_right else f"{short(value)}, which is not {' or '.join(words for _, words in allowed)}"
 
 
 def parse_json(text: str | bytes) -> Any:

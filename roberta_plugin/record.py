@@ -29,6 +29,7 @@ from typing import Any
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _DIGITS = 8  # of a hash that is shown
+_MOST_SHOWN = 400  # characters of a value
 _GIVEN = "given"  # value of a flag
 
 
@@ -41,7 +42,19 @@ class Difference:
     now: Any
 
     def __str__(self) -> str:
-        return f"{self.name} was {shown(self.before)} and is {shown(self.now)} now"
+        before, now = shown(self.before), shown(self.now)
+        places = enumerate(zip(before, now, strict=False))
+        first = next((place for place, (one, other) in places if one != other), min(len(before), len(now)))
+        return f"{self.name} was {_around(before, first)} and is {_around(now, first)} now"
+
+
+def _around(text: str, place: int) -> str:
+    """A long text, cut around the place where it differs from another."""
+    if len(text) <= _MOST_SHOWN:
+        return text
+    start = max(0, min(place - _MOST_SHOWN // 4, len(text) - _MOST_SHOWN))
+    end = start + _MOST_SHOWN
+    return ("..." if start else "") + text[start:end] + ("..." if end < len(text) else "")
 
 
 def option_name(name: str) -> str:

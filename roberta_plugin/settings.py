@@ -17,7 +17,7 @@ import enum
 import math
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ BAGS = ("sbatch", "env")  # settings that hold names and values
 REQUIRED = dataclasses.MISSING
 MISSING = "???"  # fairseq's and omegaconf's mark of a field without a default
 _RULES = ("smallest", "largest", "above", "below", "goes_with", "excludes")  # of a field, checked by `check_values`
+_MOST_SHOWN = 60  # characters of a value in a message
 MOST_NAMES = 8  # that are listed where one of them must be chosen
 _NULLS = ("", "~", "null", "Null", "NULL")
 _MANY = (tuple, Sequence)
@@ -46,6 +47,9 @@ def setting(default: Any, help_text: str, **more: Any) -> Any:
         goes_with           field -> its values with which the option has a meaning (None among them: not given);
                             no values: any that is given
         excludes            fields that cannot be given together with this one
+
+    `road` names what of a command the option is for, where the command has several ways: `check_roads` refuses it on
+    the others.
     """
     metadata = {**more, "help": help_text + _help_end(default, more)}
     if default is dict:
@@ -180,6 +184,30 @@ def check_values(settings: Any, kind: type[Any] | None = None) -> None:
                 raise ValueError(f"{flag(item)} and {flag(items[name])} exclude each other: leave one of them out.")
 
 
+def check_roads(settings: Any, closed: Mapping[str, str], *, kind: type[Any] | None = None) -> None:
+    """Refuse options that would change nothing: those whose `road` is closed.
+
+    Args:
+        settings: the dataclass, or options of the dataclass `kind` in another form, as an argparse.Namespace.
+        closed: road -> what closes it, as the end of a sentence.
+        kind: the dataclass of the options, if `settings` is not one.
+
+    Raises:
+        ValueError: naming all such options.
+
+    Example:
+        check_roads(settings, {"text": "with data-bin, which is a data-bin"})
+    """
+    found: dict[str, list[str]] = {}
+    for item in dataclasses.fields(kind or type(settings)):
+        road = str(item.metadata.get("road"))
+        if road in closed and is_given(settings, item):
+            found.setdefault(closed[road], []).append(flag(item))
+    for reason, flags in found.items():
+        verb, it = ("has", "it") if len(flags) == 1 else ("have", "them")
+        raise ValueError(f"{', '.join(flags)} {verb} no effect {reason}: leave {it} out.")
+
+
 def choices_of(item: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
     """The values that an option of type `hint` may have; empty: any of its type."""
     kind = _plain(hint)
@@ -201,6 +229,43 @@ def is_given(settings: Any, item: dataclasses.Field[Any]) -> bool:
     """Whether an option has a value that is not its default."""
     value = _value_of(settings, item)
     return value is not None and value != _default_of(item)
+
+
+def short(value: Any) -> str:
+    """A value as messages show it: at most 60 characters of its notation, of which no more is made."""
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > _MOST_SHOWN:
+            return f"{text[: _MOST_SHOWN - 3]}..."
+    return text
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """The notation of a value, bit by bit: YAML's anchors can make a long one of a few hundred bytes."""
+    if isinstance(value, Mapping):
+        yield "{"
+        for number, (key, item) in enumerate(value.items()):
+            yield ", " * (number > 0)
+            yield from _pieces(key)
+            yield ": "
+            yield from _pieces(item)
+        yield "}"
+    elif isinstance(value, list | tuple):
+        yield "[" if isinstance(value, list) else "("
+        for number, item in enumerate(value):
+            yield ", " * (number > 0)
+            yield from _pieces(item)
+        yield "]" if isinstance(value, list) else "," * (len(value) == 1) + ")"
+    elif isinstance(value, int) and abs(value) >= 10**_MOST_SHOWN:
+        yield f"a number of {len(hex(value)) * 1.2:,.0f} digits"  # Python refuses to write it
+    else:
+        yield repr(value[: _MOST_SHOWN + 1] if isinstance(value, str | bytes) else value)
+
+
+def option_field(settings: Any, name: str) -> dataclasses.Field[Any]:
+    """The field of a dataclass with this name."""
+    return next(item for item in dataclasses.fields(settings) if item.name == name)
 
 
 def check_names(values: Iterable[str], *, known: Iterable[str], where: str, hint: str = "") -> None:
@@ -309,7 +374,7 @@ def _converted(option: str, hint: Any, value: Any, where: str) -> Any:
         items = value.values() if isinstance(value, Mapping) else [value] if isinstance(value, str) else value
         inner = typing.get_args(kind)[0]
         if typing.get_origin(inner) not in _MANY and any(isinstance(item, list | Mapping) for item in items):
-            raise ValueError(f"{begin}each value of {name} ({option}) must be one text, got {value!r}.")
+            raise ValueError(f"{begin}each value of {name} ({option}) must be one text, got {short(value)}.")
         if isinstance(value, Mapping):
             return tuple(f"{key}={item}" for key, item in value.items())
         return tuple(_converted(option, inner, item, where) for item in items)
@@ -317,7 +382,7 @@ def _converted(option: str, hint: Any, value: Any, where: str) -> Any:
         return value in (True, "true", "True", "TRUE")
     if isinstance(value, list | Mapping) or kind is bool:
         expected = "true or false" if kind is bool else "one value"
-        raise ValueError(f"{begin}{name} ({option}) must be {expected}, got {value!r}.")
+        raise ValueError(f"{begin}{name} ({option}) must be {expected}, got {short(value)}.")
     kind = str if typing.get_origin(kind) is typing.Literal else kind
     if kind is Path and value == "":
         raise ValueError(f"{begin}{option} is empty: name a file or folder.")
@@ -325,7 +390,7 @@ def _converted(option: str, hint: Any, value: Any, where: str) -> Any:
         converted: Any = kind(value)
     except (TypeError, ValueError) as error:
         expected = _KINDS.get(kind, f"a {kind.__name__}")
-        raise ValueError(f"{begin}{option} is {value!r}, which is not {expected}.") from error
+        raise ValueError(f"{begin}{option} is {short(value)}, which is not {expected}.") from error
     if kind is float and not math.isfinite(converted):
-        raise ValueError(f"{begin}{option} is {value!r}, which is not a finite number.")
+        raise ValueError(f"{begin}{option} is {short(value)}, which is not a finite number.")
     return converted

@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from roberta_plugin.data import text_inputs_files
+from roberta_plugin.data.text_inputs_compressed import COMPRESSIONS
 from roberta_plugin.data.text_inputs_files import (
-    COMPRESSIONS,
     LONGEST_LINE,
     SPREADSHEET,
     SPREADSHEETS,

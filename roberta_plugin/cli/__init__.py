@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 from roberta_plugin import __version__
 from roberta_plugin.cli.command import received, refuse_further
+from roberta_plugin.data.text_inputs_remote import without_secrets
 from roberta_plugin.extras import require
 from roberta_plugin.files import NO_ROOM
 from roberta_plugin.machine import SPIN_COUNT
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.debug:
             traceback.print_exc()
         else:
-            print(f"roberta {args.verb}: {_harmless(in_words(error, args))}", file=sys.stderr)
+            print(f"roberta {args.verb}: {_harmless(without_secrets(in_words(error, args)))}", file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:

@@ -15,7 +15,7 @@ from roberta_plugin.experiments.settings import EvaluateSettings, FinetuneSettin
 from roberta_plugin.finetuning import preparation
 from roberta_plugin.finetuning.preparation import PrepareSettings
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.settings import Checked, from_arguments, setting
+from roberta_plugin.settings import Checked, check_roads, from_arguments, setting
 
 if TYPE_CHECKING:
     from roberta_plugin.experiments.evaluation import Evaluation
@@ -138,6 +138,9 @@ def evaluate(args: argparse.Namespace) -> int:
             raise ValueError(
                 f"{min(options.values())} goes with --data and --checkpoint: --results shows what was evaluated before."
             )
+        check_roads(
+            args, {"evaluation": "with --results, which shows what was evaluated before"}, kind=EvaluateSettings
+        )
         return collect(collected, Path(args.output_dir))
     task = Prepared.open(Path(args.data)).task
     if args.task not in (None, task):

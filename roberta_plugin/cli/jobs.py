@@ -34,7 +34,7 @@ from roberta_plugin.launch.run_folder import (
 )
 from roberta_plugin.launch.slurm_commands import Job
 from roberta_plugin.locks import ended_training
-from roberta_plugin.settings import Checked, setting
+from roberta_plugin.settings import Checked, check_roads, setting
 
 COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "last written", "restarts", "run folder")
 ACTIONS = ("logs", "attempts", "report", "cancel")
@@ -52,15 +52,16 @@ class JobsSettings(Checked):
         (), "folders of runs", flag="folders", nargs="*", metavar="FOLDER", default_text="runs"
     )
     node: int | None = setting(
-        None, "logs: of this node, from 0", default_text="where the last attempt failed first, else 0"
+        None, "logs: of this node, from 0", default_text="where the last attempt failed first, else 0", road="logs"
     )
     watch: float | None = setting(
         None,
         "show the table again after this many seconds, until Ctrl-C; each time asks SLURM",
         metavar="SECONDS",
         smallest=1,
+        road="table",
     )
-    lines: int = setting(40, "logs: number of lines")
+    lines: int = setting(40, "logs: number of lines", road="logs")
 
 
 @command(
@@ -78,6 +79,8 @@ def jobs(settings: JobsSettings) -> int:
     """
     folders = settings.folders or (Path("runs"),)
     action = str(folders[0])
+    closed = {} if action == "logs" else {"logs": "without the word logs"}
+    check_roads(settings, closed | ({"table": f"with the word {action}"} if action in ACTIONS else {}))
     if action not in ACTIONS:
         return show_table(folders) if settings.watch is None else watch(folders, settings.watch)
     if len(folders) == 1:

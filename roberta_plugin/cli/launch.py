@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.command import command
 from roberta_plugin.launch.recipe import LaunchSettings, load_recipe, located
-from roberta_plugin.settings import setting
+from roberta_plugin.settings import check_roads, setting
 
 if TYPE_CHECKING:
     from roberta_plugin.launch.submission import Submission
@@ -104,4 +104,5 @@ def train(args: argparse.Namespace) -> int:
         )
     from roberta_plugin.launch.job import rank_of_torchrun, train_rank
 
+    check_roads(args, {"slurm": "without SLURM, as --config's settings for it have none"}, kind=LaunchSettings)
     return train_rank(load(args), rank_of_torchrun())

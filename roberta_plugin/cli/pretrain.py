@@ -14,6 +14,7 @@ from roberta_plugin.cli.command import RESUMES, command
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.text_inputs import InputSettings, LineRules
 from roberta_plugin.data.text_inputs_files import ENDINGS
+from roberta_plugin.data.text_inputs_remote import without_secrets
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.launch.options_file import recipe_path
 from roberta_plugin.launch.recipe import check_changes
@@ -25,16 +26,15 @@ from roberta_plugin.pretraining.recipe import load, package_recipes
 from roberta_plugin.pretraining.run import (
     RECORD,
     Plan,
-    PretrainSettings,
     check,
     check_record,
-    check_texts,
     command_line,
     make_plan,
-    steps_of_text,
     train,
 )
-from roberta_plugin.settings import Checked, setting
+from roberta_plugin.pretraining.settings import PretrainSettings
+from roberta_plugin.pretraining.texts import check_texts, steps_of_text
+from roberta_plugin.settings import Checked, check_roads, setting
 
 _LOCK_PATIENCE_S = 20.0  # a training whose parent was killed needs a moment to end
 
@@ -71,8 +71,9 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     folder, data = settings.folder, settings.data[0]
     if settings.is_text:
         data = str(folder / "data-bin")
-    elif settings.valid or settings.test or settings.tokenizer or settings.vocab_size:
-        raise ValueError(f"--valid, --test, --tokenizer and --vocab-size go with text, and {data} is a data-bin.")
+    else:
+        for each in (settings, settings.reading, settings.reading.rules):
+            check_roads(each, {"text": f"with {data}, which is not text but a data-bin"})
     check_words(settings, further)
     if settings.is_text:
         check_texts(settings)
@@ -98,7 +99,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     refusal = f"Another process trains in {folder}: wait for it, or choose another --output-dir."
     with only_process(folder, refusal, patience_s=_LOCK_PATIENCE_S) as lock:
         for verb in steps_of_text(settings) if settings.is_text else []:
-            say(f"$ roberta {shlex.join(verb)}")
+            say(f"$ roberta {shlex.join(map(without_secrets, verb))}")
             step = build_parser(verb[0]).parse_args(verb)
             if code := step.run(step):  # what goes wrong in it is told as this command's
                 return int(code)

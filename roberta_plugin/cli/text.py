@@ -165,6 +165,9 @@ def binarize(inputs: Splits, new: DictionarySettings, rules: LineRules, settings
     settings = replace(settings, rules=rules)
     corpora = files_by_corpus(inputs)
     training = {"train": [file for splits in corpora.values() for file in splits.get("train", ())]}
+    if (rules.text_column, settings.delimiter) != (LineRules().text_column, BinarizeSettings().delimiter):
+        files = [file for splits in corpora.values() for each in splits.values() for file in each]
+        settings.check_used(source for file in dict.fromkeys(files) for source in settings.sources([file]))
     tokenizer = load_tokenizer(inputs.tokenizer)
     vocabulary = choose_vocabulary(inputs, training if training["train"] else {}, tokenizer, new, settings)
     for name, splits in corpora.items():

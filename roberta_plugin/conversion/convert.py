@@ -211,6 +211,11 @@ def import_model(settings: ImportSettings) -> ConversionResult:
         ValueError: if it is not a RoBERTa, is damaged, or the folder holds something else.
     """
     check_output(settings.output_dir)  # before anything is downloaded
+    if settings.allow_pickle and (settings.source.exists() or str(settings.source) in named_models.ARCHIVES):
+        raise ValueError(
+            f"--allow-pickle has no effect with {settings.source}, which is not a model of the Hugging Face hub: leave "
+            "it out."
+        )
     source = local_path(settings.source, allow_pickle=settings.allow_pickle)
     adapter = None if settings.adapter is None else local_path(settings.adapter)
     check_output(settings.output_dir, sources=(source, settings.data, adapter))

@@ -18,6 +18,7 @@ from roberta_plugin.data.tokenizers.huggingface_fields import COPY, OF_GENERATIO
 from roberta_plugin.foreign_fields import USED, Table, check_fields, noted, only, without_effect
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import saved_options
+from roberta_plugin.settings import short
 
 OF_TRAINING = without_effect("only for fresh weights or for training")
 
@@ -188,7 +189,7 @@ def check_config(config: Mapping[str, Any], table: Table, path: Path) -> list[st
 def rotary_base(value: Any, name: str, path: Path) -> float:
     """The base of rotary positions that the entry `name` of a config.json gives; raises ValueError if it is none."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 1 < value <= sys.float_info.max:
-        raise ValueError(f"{path}: {name} must be a number above 1, got {value!r:.60}.")
+        raise ValueError(f"{path}: {name} must be a number above 1, got {short(value)}.")
     return float(value)
 
 

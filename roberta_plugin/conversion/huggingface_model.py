@@ -42,6 +42,7 @@ from roberta_plugin.models.checkpoints import (
 )
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
 from roberta_plugin.models.heads import Pooling
+from roberta_plugin.settings import short
 
 # model_type -> begin of the names of its classes
 PRE_NORM = "roberta-prelayernorm"  # model_type of encoders that normalize before their sublayers
@@ -213,12 +214,12 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     for name in (*_SIZES, "vocab_size", "max_position_embeddings"):
         value, least = config.get(name), ROWS_BEFORE_POSITIONS if name == "max_position_embeddings" else 0
         if not isinstance(value, int) or isinstance(value, bool) or value <= least:
-            raise ValueError(f"{path}: {name} must be a whole number above {least}, got {value!r}.")
+            raise ValueError(f"{path}: {name} must be a whole number above {least}, got {short(value)}.")
     family = family_called(model_type)
     for name in (*_DROPOUTS, *(family.DROPOUTS if family else ()), "classifier_dropout"):
         value = config.get(name)
         if value is not None and (not isinstance(value, int | float) or not 0 <= value <= 1):
-            raise ValueError(f"{path}: {name} must be a number from 0 to 1, got {value!r}.")
+            raise ValueError(f"{path}: {name} must be a number from 0 to 1, got {short(value)}.")
     epsilon = config.get("layer_norm_eps", _THEIR_EPSILON)
     if not isinstance(epsilon, float) or not 0.0 < epsilon <= 1.0:
         raise ValueError(f"{path}: layer_norm_eps must be a number above 0, at most 1, got {epsilon!r}.")

@@ -19,6 +19,7 @@ from roberta_plugin.conversion.fields import CONFIG, OF_TRAINING, rotary_base
 from roberta_plugin.conversion.portable import MASKED_LM, translate
 from roberta_plugin.foreign_fields import USED, Table, only, without_effect
 from roberta_plugin.models.config import FastRobertaConfig
+from roberta_plugin.settings import short
 
 MODEL_TYPE, CLASS = "modernbert", "ModernBert"
 _GATES = {"geglu": "gelu", "swiglu": "silu"}
@@ -183,7 +184,7 @@ def _bases(config: Mapping[str, Any], path: Path) -> dict[str, float]:
 def _count(config: Mapping[str, Any], name: str, default: int, path: Path) -> int:
     value = config.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{path}: {name} must be a whole number above 0, got {value!r}.")
+        raise ValueError(f"{path}: {name} must be a whole number above 0, got {short(value)}.")
     return value
 
 

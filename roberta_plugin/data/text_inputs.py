@@ -65,21 +65,25 @@ class LineRules:
         False,
         "keep white space at both ends of lines, which fairseq's encoder strips: better for code and verse, but the "
         "files then differ from fairseq's",
+        road="text",
     )
     text_column: str = setting(
         "text",
         "column of a table, or field of a JSON Lines record, that holds the text",
         aliases=("--json-field",),
+        road="text",
     )
     skip_bad_lines: bool = setting(
         False,
         "skip and count lines that are not valid UTF-8 or have zero bytes, not valid records or rows without text "
         "(default: stop with an error)",
+        road="text",
     )
     split_sentences: bool = setting(
         False,
         "make each sentence a line of the .bin, which pairs of texts need (--input-format segment-pair and "
         "sentence-pair); SPLIT.paragraphs then says which lines began a line of the text",
+        road="text",
     )
 
 
@@ -95,8 +99,9 @@ class InputSettings(Checked):
         "auto",
         "format of the inputs (auto: by file name, and by content for .json files)",
         flag="--format",
+        road="text",
     )
-    delimiter: str = setting(",", "what separates the columns of CSV, such as ';' or '\\t'")
+    delimiter: str = setting(",", "what separates the columns of CSV, such as ';' or '\\t'", road="text")
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -113,6 +118,21 @@ class InputSettings(Checked):
             if source.is_table:
                 check_column(source)
         return sources
+
+    def check_used(self, sources: Iterable[TextInput]) -> None:
+        """Refuse options for tables if none of the inputs is one."""
+        forms = {source.form for source in sources}
+        names = ", ".join(sorted(forms))
+        if self.rules.text_column != FAIRSEQ_RULES.text_column and forms == {"text"}:
+            raise ValueError(
+                f"--text-column {self.rules.text_column} has no effect: the inputs are plain text, without columns. "
+                "Leave it out, or say by --format what they are."
+            )
+        if self.delimiter != "," and forms.isdisjoint({"csv", "tsv"}):
+            raise ValueError(
+                f"--delimiter {self.delimiter!r} has no effect: the inputs are {names}, and it goes with CSV. Leave it "
+                "out, or give --format csv."
+            )
 
 
 def read_blocks(source: TextInput, **options: Any) -> Iterator[bytes]:

@@ -14,32 +14,34 @@ Example: the part [0, 5) of "ab\\n cd\\n\\nef" holds the lines "ab" and " cd"; i
 
 from __future__ import annotations
 
-import bz2
 import glob
-import gzip
-import io
-import lzma
 import os
 import queue
 import re
 import stat
 import sys
 import threading
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import IO, Any, Literal, TypeVar
 
+from roberta_plugin.data.text_inputs_compressed import COMPRESSIONS, MAGIC, CountedFile, decompressed_pieces
 from roberta_plugin.data.text_inputs_json import check_json_lines, looks_like_json_lines
-from roberta_plugin.data.text_inputs_remote import file_name, find, identity, is_url, open_url
-from roberta_plugin.extras import require
+from roberta_plugin.data.text_inputs_remote import (
+    file_name,
+    find,
+    identity,
+    is_url,
+    is_web_page,
+    open_url,
+    without_secrets,
+)
 from roberta_plugin.json_files import parse_json
 from roberta_plugin.settings import nearest
 
 T = TypeVar("T")
 _OPEN_FILE = re.compile(r"/(?:dev|proc/self)/fd/(\d+)|/dev/stdin")
-_MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ\x00", ".bz2": b"BZh"}
 
 
 def open_input(path: str, *, is_sequential: bool = True) -> Any:
@@ -49,114 +51,6 @@ def open_input(path: str, *, is_sequential: bool = True) -> Any:
     if match := _OPEN_FILE.fullmatch(path):
         return open(int(match[1] or 0), "rb", closefd=False)
     return open(path, "rb")
-
-
-class CountedFile(io.RawIOBase):
-    """A sequentially read file that counts its bytes and passes them to `on_data`.
-
-    Of a live one, reading waits for no more bytes than there are.
-    """
-
-    def __init__(
-        self, file: Any, on_data: Callable[[bytes], None] = lambda data: None, *, is_live: bool = False
-    ) -> None:
-        self._read = file.read1 if is_live else file.read
-        self._on_data = on_data
-        self._is_live = is_live
-        self._head = b""
-        self.num_read = 0
-
-    def readable(self) -> bool:
-        """Always true."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes; empty only at the end."""
-        head, self._head = self._head[:size], self._head[size:]
-        if head and self._is_live:
-            return head
-        data: bytes = self._read(size - len(head))
-        self.num_read += len(data)
-        self._on_data(data)
-        return head + data
-
-    def suffix(self) -> str:
-        """The compression according to the first bytes, which are kept for the next read."""
-        longest = max(map(len, _MAGIC.values()))
-        head = piece = self.read(longest)
-        while piece and len(head) < longest and any(magic.startswith(head) for magic in _MAGIC.values()):
-            head += (piece := self.read(longest - len(head)))
-        self._head = head
-        return next((suffix for suffix, magic in _MAGIC.items() if head.startswith(magic)), "")
-
-
-def decompressed_pieces(
-    file: IO[bytes] | CountedFile, suffix: str, name: str, block_bytes: int
-) -> Iterator[tuple[bytes, int]]:
-    """Content of a compressed file in pieces, each with the number of bytes of the file read for it.
-
-    Raises:
-        ValueError: if the file is damaged or cut off; the message calls it `name`.
-    """
-    counted_file = file if isinstance(file, CountedFile) else CountedFile(file)
-    num_read = 0
-    damage = (EOFError, OSError, zlib.error, lzma.LZMAError, *([zstandard(name).ZstdError] if suffix == ".zst" else []))
-    try:
-        for piece in _pieces(counted_file, suffix, block_bytes):
-            yield piece, counted_file.num_read - num_read
-            num_read = counted_file.num_read
-        if not counted_file.num_read:
-            raise EOFError("it is empty")
-    except damage as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # an error of the disk; errors of the content have no number
-        raise ValueError(
-            f"{name} cannot be decompressed ({error}): it is damaged, cut off or not in the format that its name says. "
-            "Copy or download it again."
-        ) from error
-
-
-def _pieces(file: CountedFile, suffix: str, block_bytes: int) -> Iterator[bytes]:
-    if suffix == ".gz":
-        with gzip.GzipFile(fileobj=file, mode="rb") as decompressed:
-            while piece := decompressed.read(block_bytes):
-                yield piece
-        return
-    # The libraries' own file readers accept an .xz or .bz2 with a damaged second stream.
-    new: dict[str, Callable[[], Any]] = {
-        **{".xz": lzma.LZMADecompressor, ".bz2": bz2.BZ2Decompressor},
-        ".zst": _zstandard_decompressor,
-    }
-    stream, is_inside = new[suffix](), False
-    while data := file.read(max(1, block_bytes // 8)):
-        while data:
-            if not is_inside and suffix == ".xz":
-                data = data.lstrip(b"\0")  # padding between streams
-                if not data:
-                    break
-            is_inside = True
-            yield stream.decompress(data, block_bytes)
-            data = b""
-            while not stream.eof and not stream.needs_input:
-                yield stream.decompress(b"", block_bytes)
-            if stream.eof:
-                data, stream, is_inside = stream.unused_data, new[suffix](), False
-    if is_inside:
-        raise EOFError("its end is missing")
-
-
-def zstandard(name: str) -> Any:
-    """The package for Zstandard, of the file `name`; Python has it itself only from 3.14 on."""
-    require("backports.zstd", extra="zst", purpose=f"{name}: Zstandard")
-    from backports import zstd
-
-    return zstd
-
-
-def _zstandard_decompressor() -> Any:
-    from backports import zstd
-
-    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
 
 
 def read_ahead(pieces: Iterator[T], *, most: int = 2) -> Iterator[T]:
@@ -207,7 +101,6 @@ ENDINGS: Mapping[str, Form] = {
     **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
 }
 STANDARD_INPUT = "-"
-COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
 _PART = re.compile(r"part[-.](\d+)")  # Spark's, Dask's
 _BYTES_TO_LOOK_AT = 2**16
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
@@ -218,7 +111,7 @@ SPREADSHEET = (
 # first bytes of files that are not plain text, their format, and the remedy
 _NAMES = {".gz": "gzip", ".zst": "Zstandard", ".xz": "xz", ".bz2": "bzip2"}
 _FOREIGN = (
-    *((_MAGIC[suffix], f"compressed with {name}", f"rename it to end in {suffix}") for suffix, name in _NAMES.items()),
+    *((MAGIC[suffix], f"compressed with {name}", f"rename it to end in {suffix}") for suffix, name in _NAMES.items()),
     (b"PK\x03\x04", "a zip archive or a spreadsheet", f"unpack it; {SPREADSHEET}"),
     (b"\xd0\xcf\x11\xe0", "a spreadsheet", SPREADSHEET),
     (b"PAR1", "a Parquet file", "rename it to end in .parquet, or give --format parquet"),
@@ -235,7 +128,7 @@ class TextInput:
 
     Attributes:
         path: to open.
-        name: as given by the user, for messages and the manifest.
+        name: as given by the user, but without the secrets of a URL, for messages.
         suffix: one of `COMPRESSIONS`, or "" for plain text; for a pipe it is detected when reading.
         form: text, JSON Lines or a table.
         is_stream: whether it is a pipe, which has no known length and can be read only once.
@@ -279,12 +172,12 @@ class TextInput:
         return self.is_stream or (self.is_remote and self.is_sequential)
 
     def identity(self, *, is_fresh: bool = False) -> tuple[str, int, int | str, str]:
-        """Absolute path or URL, bytes, modification time or version, and format."""
+        """Absolute path, or URL without its secrets; bytes, modification time or version, and format."""
         form = self.form + (self.delimiter if self.delimiter != "," else "")
         if self.is_stream:
             return self.name, 0, 0, form
         if self.is_remote:
-            return self.path, *identity(self.path, is_fresh=is_fresh), form
+            return without_secrets(self.path), *identity(self.path, is_fresh=is_fresh), form
         status = os.stat(self.path)
         return os.path.abspath(self.path), status.st_size, status.st_mtime_ns, form
 
@@ -314,9 +207,10 @@ def find_inputs(
         for path in _paths_of(pattern):
             key = path if is_url(path) else pattern if pattern == STANDARD_INPUT else os.path.realpath(path)
             if key in seen:
-                raise ValueError(f"The text file {path} is given twice: name each input once.")
+                raise ValueError(f"The text file {without_secrets(path)} is given twice: name each input once.")
             seen.add(key)
-            source = _look_at(path, pattern if pattern == STANDARD_INPUT else path, text_format)
+            name = pattern if pattern == STANDARD_INPUT else without_secrets(path) if is_url(path) else path
+            source = _look_at(path, name, text_format)
             inputs.append(replace(source, column=column, delimiter=delimiter if source.form in ("csv", "tsv") else ","))
     if not inputs:
         raise FileNotFoundError("No text file given: name at least one input.")
@@ -372,17 +266,18 @@ def dataset_files(folder: str) -> list[str]:
         ValueError: if it holds several splits, or rows that were chosen without copying them.
     """
     folder = folder.rstrip("/")
+    shown = without_secrets(folder)
     if splits := _content(f"{folder}/dataset_dict.json", "splits", str):
         raise ValueError(
-            f"{folder} holds several splits of a data set: name one of them: "
-            f"{', '.join(f'{folder}/{name}' for name in splits['splits'])}."
+            f"{shown} holds several splits of a data set: name one of them: "
+            f"{', '.join(f'{shown}/{name}' for name in splits['splits'])}."
         )
     state = _content(f"{folder}/state.json", "_data_files", dict)
     if state is None:
         return _parts(folder)
     if chosen := [name for name, value in state.items() if "indices" in name and value]:
         raise ValueError(
-            f"{folder}/state.json: the rows of this data set are chosen by {chosen[0]}, as old versions of the library "
+            f"{shown}/state.json: the rows of this data set are chosen by {chosen[0]}, as old versions of the library "
             "saved it: save it again by `load_from_disk(FOLDER).flatten_indices().save_to_disk(NEW_FOLDER)`."
         )
     names = [each.get("filename") for each in state["_data_files"]]
@@ -421,11 +316,12 @@ def _content(path: str, key: str, kind: type) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON ({error}): copy the folder again.") from error
+        raise ValueError(f"{without_secrets(path)} is not valid JSON ({error}): copy the folder again.") from error
     fields: dict[str, Any] = content if isinstance(content, dict) else {}
     values = fields.get(key)
     if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
-        raise ValueError(f"{path} has no list {key!r} as the library datasets writes it: copy the folder again.")
+        shown = without_secrets(path)
+        raise ValueError(f"{shown} has no list {key!r} as the library datasets writes it: copy the folder again.")
     return fields
 
 
@@ -460,6 +356,11 @@ def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
         for beginning, what, remedy in _FOREIGN:
             if head.startswith(beginning) and (beginning != b"BZh" or head[4:].startswith(_BZIP2_BLOCK)):
                 raise ValueError(f"{name} is {what}, but its name does not say so: {remedy}.")
+        if source.is_remote and text_format == "auto" and is_web_page(path, head):
+            raise ValueError(
+                f"{name} answers with a web page in HTML, as one to log in, and not with text: check the address and "
+                "your access to it, or give --format to read the page as it is."
+            )
     elif not head:
         raise ValueError(f"{name} is empty, so it is not a {suffix} file: copy or download it again.")
     if text_format != "auto" or by_name is not None:

@@ -23,6 +23,18 @@ from roberta_plugin.files import atomic_write
 _PROTOCOL = r"[A-Za-z][A-Za-z0-9+.-]*"
 _URL = re.compile(rf"(?:{_PROTOCOL}::)*{_PROTOCOL}://")  # simplecache::https://host/a.txt
 _HTTP = ("http://", "https://")
+_WITH_USER = re.compile(rf"({_PROTOCOL}://)[^/\s?#,'\"]*@")
+_WITH_QUERY = re.compile(
+    rf"((?P<http>https?://)?(?(http)|{_PROTOCOL}://)[^\s?#]*)[?#]"  # s3://bucket/a?.txt is a pattern
+    r"((?(http)|(?=[^\s'\"]*=))(?:(?!::)[^\s'\"])+?)(?=::|[\s'\"]|[.,:;)]*(?:\s|$))"
+)
+_HASHED_QUERY = re.compile(r"query-[0-9a-f]{8}")
+# Parameters that say who may read a file, and until when; a new signature names the same file.
+_SIGNATURES = re.compile(
+    "x-(amz|goog)-.*|.*(signature|token|secret|password|passwd|credential|api.?key|accesskeyid|policy).*|expires"
+    "|key-pair-id|auth.*|sig|se|sp|sv|sr|st|spr|skoid|sktid|skt|ske|sks|skv",
+    re.IGNORECASE,
+)
 _PACKAGES = {
     **dict.fromkeys(("http", "https"), "aiohttp"),
     **dict.fromkeys(("s3", "s3a"), "s3fs"),
@@ -47,6 +59,24 @@ def is_url(name: str) -> bool:
     return _URL.match(name) is not None and not name.startswith("file://")
 
 
+def without_secrets(text: str) -> str:
+    """A URL, or a text with URLs, without user and password, and with a hash instead of a query.
+
+    The same file has the same hash, whatever its signature is; also of chained URLs.
+
+    Example: "zip://a::https://me:pw@host/b.zip?file=1&sig=x" -> "zip://a::https://host/b.zip?query-31926327"
+    """
+
+    def hashed(match: re.Match[str]) -> str:
+        if _HASHED_QUERY.fullmatch(match[3]):
+            return match[0]
+        parameters = [each for each in match[3].split("&") if not _SIGNATURES.fullmatch(each.partition("=")[0])]
+        digest = hashlib.sha256("&".join(parameters).encode(errors="surrogateescape")).hexdigest()[:8]
+        return f"{match[1]}?query-{digest}" if parameters else match[1]
+
+    return _WITH_QUERY.sub(hashed, _WITH_USER.sub(r"\1", text)) if "://" in text else text
+
+
 def find(url: str) -> tuple[list[str], bool]:
     """URLs of the files that a URL names, which may be a pattern, in the order of their names; whether it is a folder.
 
@@ -56,13 +86,13 @@ def find(url: str) -> tuple[list[str], bool]:
     """
     with _explained(url):
         files, path = _file_system(url)
-        if "*" not in path and (url.startswith(_HTTP) or not re.search(r"[?\[]", path)):
+        if "*" not in path and (path.startswith(_HTTP) or not re.search(r"[?\[]", path)):
             return [url], files.info(path)["type"] == "directory"
         names = sorted(name for name, info in files.glob(path, detail=True).items() if info["type"] == "file")
         if not names:
             raise FileNotFoundError
-        _, *outer = url.partition("::")
-        return [files.unstrip_protocol(name) + "".join(outer) for name in names], False
+        caches, _, outer = _parts_of(url)
+        return [caches + files.unstrip_protocol(name) + outer for name in names], False
 
 
 def identity(url: str, *, is_fresh: bool = False) -> tuple[int, str]:
@@ -78,12 +108,22 @@ def identity(url: str, *, is_fresh: bool = False) -> tuple[int, str]:
         return info.get("size") or 0, next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
 
 
+def _parts_of(url: str) -> tuple[str, str, str]:
+    """Caches, the file, and what it lies in.
+
+    Example: "simplecache::zip://a.csv::https://host/b.zip" -> ("simplecache::", "zip://a.csv", "::https://host/b.zip")
+    """
+    match = re.fullmatch(r"((?:(?:(?!://|::).)*::)*)(.*?)(::.*)?", url, re.DOTALL)
+    assert match
+    return match[1], match[2], match[3] or ""
+
+
 def file_name(url: str) -> str:
-    """The path of a file in a URL, without a query and without the archive that it lies in.
+    """The path of a file in a URL, without a query, caches and the archive that it lies in.
 
     Example: "https://host/a.parquet?download=true" -> "https://host/a.parquet"; "zip://a.csv::b.zip" -> "zip://a.csv"
     """
-    return url.partition("::")[0].partition("?")[0]
+    return _parts_of(url)[1].partition("?")[0]
 
 
 def open_url(url: str, *, is_sequential: bool) -> Any:
@@ -92,7 +132,24 @@ def open_url(url: str, *, is_sequential: bool) -> Any:
         files, path = _file_system(url)
         # A server need not know of ranges; one stream it does know.
         options = {"block_size": 0} if is_sequential and url.startswith(_HTTP) else {}
-        return _File(url, files, files.open(path, "rb", **options))
+        file = files.open(path, "rb", **options)
+        if is_sequential and getattr(getattr(file, "r", None), "status", 200) == 206:
+            shown = without_secrets(url)
+            raise RemoteError(
+                f"{shown} cannot be read: its server sent a part of the file (206), and all of it was asked for. "
+                "Download it by another program, and give the file."
+            )
+        return _File(url, files, file)
+
+
+def is_web_page(url: str, head: bytes) -> bool:
+    """Whether a URL answers with a page in HTML, as those of logins, by what its server or its first bytes say."""
+    if re.match(rb"(\xef\xbb\xbf)?\s*<(!doctype\s+html|html)[\s>]", head, re.IGNORECASE):
+        return True
+    with _explained(url):
+        files, path = _file_system(url)
+        kind = str(files.info(path).get("mimetype") or "") if path.startswith(_HTTP) else ""
+    return kind.startswith(("text/html", "application/xhtml"))
 
 
 def fetch(url: str) -> Path:
@@ -156,23 +213,23 @@ def _file_system(url: str) -> tuple[Any, str]:
 @contextmanager
 def _explained(url: str) -> Iterator[None]:
     """While entered, an error of any file system or network becomes one that says in a sentence what to do."""
-    protocol = re.split("::|://", url)[0]
+    protocol, shown = re.split("::|://", url)[0], without_secrets(url)
     try:
         yield
     except ImportError as error:
         package = _PACKAGES.get(protocol)
         remedy = f"pip install {package}" if package else "install it"
-        raise ValueError(f"{url}: {protocol}:// needs a package that is missing here ({error}): {remedy}.") from error
+        raise ValueError(f"{shown}: {protocol}:// needs a package that is missing here ({error}): {remedy}.") from error
     except RemoteError:
         raise
     except Exception as error:
         # HTTP's file system reports any failure to get a file as a missing file.
         if isinstance(error, FileNotFoundError):
             if error.__cause__ is None or getattr(error.__cause__, "status", None) == 404:
-                raise FileNotFoundError(f"No text file {url}: check the address, and your access to it.") from error
+                raise FileNotFoundError(f"No text file {shown}: check the address, and your access to it.") from error
             error = cast(Exception, error.__cause__)
-        reason = ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split())[:200]]))
+        reason = ": ".join(filter(None, [type(error).__name__, without_secrets(" ".join(str(error).split()))[:200]]))
         raise RemoteError(
-            f"{url} cannot be read ({reason}): check the address, the network and your access to it, and run the same "
-            "command again."
+            f"{shown} cannot be read ({reason}): check the address, the network and your access to it, and run the "
+            "same command again."
         ) from error

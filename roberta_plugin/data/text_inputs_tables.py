@@ -37,6 +37,7 @@ from roberta_plugin.data.text_inputs_quoting import Quotes
 from roberta_plugin.data.text_inputs_remote import RemoteError
 from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
+from roberta_plugin.settings import short as short
 from roberta_plugin.spelling import meant
 
 CELL_END, NO_TEXT = b"\xff", b"\xfe"
@@ -585,9 +586,3 @@ def _json_lines(lines: TextLines) -> Iterator[NumberedRow | BadLineError]:
             except ValueError as error:
                 fault = f"it is not valid JSON ({error})"
             yield BadLineError(lines.name, lines.number, fault, _ONE_OBJECT) if fault else (lines.number, content)
-
-
-def short(value: Any) -> str:
-    """A value as messages show it: at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -24,6 +24,7 @@ from roberta_plugin.finetuning.preparation import check_measurable
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.launch.run_folder import Metric
 from roberta_plugin.models.checkpoints import ARCHITECTURE
+from roberta_plugin.settings import short
 
 # Options of every run. It keeps the best checkpoint, and the last one to resume from.
 _COMMON = {
@@ -200,7 +201,7 @@ def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> di
     """
     for name, value in sharing.items():
         if not value.isdecimal() or int(value) < 1:
-            raise ValueError(f"--set {name} must be a whole number from 1 on, got {value!r}.")
+            raise ValueError(f"--set {name} must be a whole number from 1 on, got {short(value)}.")
     factors = {name: int(value) for name, value in sharing.items()}
     size, freq = factors.get("batch-size"), factors.get("update-freq")
     parts = num_ranks * (size or 1) * (freq or 1)

@@ -12,9 +12,17 @@ from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.launch.options_file import named_options
 from roberta_plugin.launch.resources import Resources, read_resources
 from roberta_plugin.machine import Precision
-from roberta_plugin.settings import REQUIRED, Checked, flag, parse_pairs, setting
+from roberta_plugin.settings import REQUIRED, Checked, check_roads, flag, parse_pairs, setting
 
 Keep = Literal["best", "weights", "all"]
+
+
+def _closed_by_slurm(slurm: Any, place: str) -> dict[str, str]:
+    """The road of runs on this machine, closed by --slurm."""
+    if slurm is None:
+        return {}
+    reason = f"with --slurm (gpus_per_node {place} gives GPUs, and the same command repeats what failed)"
+    return {"here": reason, "restarts": reason}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +30,10 @@ class RunSettings(Checked):
     """Settings of everything that trains several runs."""
 
     output_dir: Path = setting(REQUIRED, "where everything is written")
-    parallel: int = setting(1, "runs at a time", smallest=1)
-    retries: int = setting(0, "how often to restart a failed run at once; only on this machine", smallest=0)
+    parallel: int = setting(1, "runs at a time", smallest=1, road="runs")
+    retries: int = setting(
+        0, "how often to restart a failed run at once; only on this machine", smallest=0, road="restarts"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +44,7 @@ class ReportedRuns(RunSettings):
         0,
         "GPUs of its own for each run on this machine, 0: every run sees all GPUs; with --slurm, gpus_per_node says it",
         smallest=0,
+        road="here",
     )
     slurm: Mapping[str, str] | None = setting(
         None,
@@ -68,11 +79,7 @@ class SweepSettings(ReportedRuns):
     def __post_init__(self) -> None:
         """Check the values; a study leaves out by itself what does not go with `slurm`."""
         super().__post_init__()
-        if self.slurm is not None and (self.gpus_per_run or self.retries):
-            raise ValueError(
-                "--gpus-per-run and --retries are for runs on this machine. With --slurm write gpus_per_node under "
-                "`slurm` in the grid file, and run the command again to repeat what failed."
-            )
+        check_roads(self, _closed_by_slurm(self.slurm, "under `slurm` in the grid file"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,28 +96,32 @@ class StudySettings(ReportedRuns):
         if self.output_dir is None:
             object.__setattr__(self, "output_dir", Path("runs") / self.study.stem)
         super().__post_init__()
+        check_roads(self, _closed_by_slurm(self.slurm, "under `slurm` in the study file"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings(Checked):
     """Settings of `roberta evaluate`."""
 
-    data: Path = setting(REQUIRED, "prepared folder")
+    data: Path = setting(REQUIRED, "prepared folder", road="evaluation")
     checkpoints: Sequence[Path] = setting(
         REQUIRED,
         "fine-tuned checkpoint or org/name of a model, or members of an ensemble",
         flag="--checkpoint",
         nargs="+",
         gives="checkpoint",
+        road="evaluation",
     )
     output_dir: Path = setting(REQUIRED, "where to write")
     splits: Sequence[str] | None = setting(
-        None, "splits to evaluate (default: all but train)", flag="--split", nargs="+"
+        None, "splits to evaluate (default: all but train)", flag="--split", nargs="+", road="evaluation"
     )
     options: TaskOptions | None = None  # options of the scoring (`finetuning/options.py`); None: the paper's values
-    max_tokens: int = setting(16384, "most positions of a batch, padding included", smallest=1)
-    device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
-    precision: Precision = setting("fp32", "of products: bf16 and int8 are faster where the processor has them")
+    max_tokens: int = setting(16384, "most positions of a batch, padding included", smallest=1, road="evaluation")
+    device: str | None = setting(None, "where to compute (default: a GPU if there is one)", road="evaluation")
+    precision: Precision = setting(
+        "fp32", "of products: bf16 and int8 are faster where the processor has them", road="evaluation"
+    )
     show_progress: bool = setting(False, "show no progress bar", flag="--no-progress", action="store_false")
     """A program has to ask for progress bars, the command shows them unless told otherwise."""
     selection: str | None = None
@@ -172,11 +183,13 @@ class TuningSettings(RunSettings, DataSettings):
         None,
         "GPUs of each run, which share the paper's batch (1 if there are GPUs; 0: all runs share one GPU)",
         smallest=0,
+        road="here",
     )
     keep: Keep = setting(
         "best",
         "checkpoints of finished runs to keep: `best`, the weights of each setting's best run; `weights`, those of "
         "every run; `all`, the best and the last with the optimizer's state",
+        road="runs",
     )
     slurm: Resources | None = setting(
         None,
@@ -194,7 +207,7 @@ class TuningSettings(RunSettings, DataSettings):
         smallest=2,
         excludes=("data",),
     )
-    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
+    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)", road="runs")
     grid_only: bool = setting(False, "write the grid file for `roberta sweep`, and stop")
     code: Path | None = None  # folder with the copy of this package that the runs use; None: `output_dir`/.snapshots
     show_progress: bool = False  # whether to show progress bars of the evaluation
@@ -254,6 +267,10 @@ class FinetuneSettings(TuningSettings):
     def __post_init__(self) -> None:
         """Check what can be checked before anything is read."""
         super().__post_init__()
+        check_roads(self, _closed_by_slurm(self.slurm, "after --slurm"))
+        if self.grid_only:
+            roads = ("runs", "restarts")
+            check_roads(self, dict.fromkeys(roads, "with --grid-only (`roberta sweep` has such an option)"))
         if self.slurm is not None and not self.slurm.time and not self.grid_only:
             raise ValueError(
                 "--slurm needs a time limit for a run: --slurm time=8:00:00. A run that needs longer is requeued and "

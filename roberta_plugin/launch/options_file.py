@@ -17,6 +17,7 @@ texts. As options of fairseq-train:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from roberta_plugin.settings import check_names, convert, is_null, nearest
+from roberta_plugin.settings import check_names, convert, is_null, nearest, short
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ _REPLACED = {
     "amp": ("bf16",),
     "bf16": ("fp16",),
 }
+_MOST_VALUES = 100_000  # of a YAML file
 _TRUES, _FALSES = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _OTHER_TRUTHS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
@@ -113,8 +115,26 @@ def read_yaml(path: Path) -> dict[str, Any]:
             f"{path}, line {line}: this is not valid YAML: {error.reason} ({error.character:#04x})."
         ) from None
     if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold keys and their values, one per line, as in slurm/; it holds {values!r}.")
+        raise ValueError(
+            f"{path} must hold keys and their values, one per line, as in slurm/; it holds {short(values)}."
+        )
+    if _expanded(values, {}) > _MOST_VALUES:
+        raise ValueError(
+            f"{path} holds more than {_MOST_VALUES:,} values, once its anchors are written out: write each where it is "
+            "needed, as in slurm/."
+        )
     return values
+
+
+def _expanded(value: Any, counts: dict[int, float]) -> float:
+    """How many values there are, those of an anchor once for each of its uses; infinite if it holds itself."""
+    if not isinstance(value, list | dict):
+        return 1
+    if id(value) not in counts:
+        counts[id(value)] = math.inf
+        items = value.values() if isinstance(value, dict) else value
+        counts[id(value)] = 1 + sum(_expanded(item, counts) for item in items)
+    return counts[id(value)]
 
 
 def read_file(path: Path) -> Section:
@@ -146,7 +166,7 @@ class Section:
     def subsections(self, example: str) -> dict[str, Section]:
         """All parts by name; a refusal shows the `example`."""
         if not isinstance(self.content, Mapping) or not self.content:
-            raise self.error(f"{self.name} must hold one entry per line, as `{example}`, got {self.content!r}.")
+            raise self.error(f"{self.name} must hold one entry per line, as `{example}`, got {short(self.content)}.")
         return {name: self.subsection(name) for name in self.content}
 
     def as_options(self) -> dict[str, Any]:
@@ -160,7 +180,7 @@ class Section:
             return {label: self.subsection(label).as_options() for label in self.content}
         values = self.content
         if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
-            raise self.error(f"{self.name} must be a list of values such as [1, 2, 3], got {values!r}.")
+            raise self.error(f"{self.name} must be a list of values such as [1, 2, 3], got {short(values)}.")
         if len(values) != len(set(values)):
             raise self.error(f"{self.name} has a value twice: {', '.join(values)}.")
         return {value: {_option_name(name): value} for value in values}
@@ -237,7 +257,7 @@ def named_options(content: Any, *, where: str) -> dict[str, Any]:
         ValueError: if it is not a mapping, or names an option twice (`adam_eps` and `adam-eps`).
     """
     if not isinstance(content, Mapping):
-        raise ValueError(f"{where} must be options and their values, as `lr: 1e-4`, got {content!r}.")
+        raise ValueError(f"{where} must be options and their values, as `lr: 1e-4`, got {short(content)}.")
     options: dict[str, Any] = {}
     for key, value in content.items():
         name = _option_name(key)
@@ -360,10 +380,10 @@ def to_arguments(options: Mapping[str, Any], *, where: str = "") -> list[str]:
         if is_null(value) or value in _FALSES:
             continue
         if isinstance(value, str) and value.lower() in _OTHER_TRUTHS:
-            raise ValueError(f"{begin}--{name} is {value!r}: write {_OTHER_TRUTHS[value.lower()]}.")
+            raise ValueError(f"{begin}--{name} is {short(value)}: write {_OTHER_TRUTHS[value.lower()]}.")
         texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) and not is_null(text) for text in texts):
-            raise ValueError(f"{begin}--{name} must be a value or a list of values, got {value!r}.")
+            raise ValueError(f"{begin}--{name} must be a value or a list of values, got {short(value)}.")
         if name == "data":
             arguments[:0] = texts
         elif value in _TRUES:

@@ -19,10 +19,9 @@ import time
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from roberta_plugin.launch.log import last_lines
-from roberta_plugin.locks import holders, is_locked
+from roberta_plugin.locks import holders, is_locked, process_identity
 from roberta_plugin.machine import SPIN_COUNT
 
 STOP_PATIENCE_S = 30.0  # fairseq-train may be saving a checkpoint
@@ -182,15 +181,6 @@ def _end_with_parent() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def identity(pid: int | None) -> dict[str, Any]:
-    """A process by host, number and start time, because numbers are used again; from Linux's /proc."""
-    try:
-        since = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        since = ""
-    return {"host": socket.gethostname(), "pid": pid, "since": since}
-
-
 def stop_orphan(lock: Path) -> bool:
     """Stop a training that outlived the sweep that started it (kill -9, a lost connection); return whether it was one.
 
@@ -199,7 +189,7 @@ def stop_orphan(lock: Path) -> bool:
     """
     try:
         owner = json.loads(lock.read_bytes())
-        is_orphan = owner["host"] == socket.gethostname() and owner != identity(owner["pid"])
+        is_orphan = owner["host"] == socket.gethostname() and owner != process_identity(owner["pid"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
     if not is_orphan or not is_locked(lock):

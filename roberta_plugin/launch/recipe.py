@@ -57,14 +57,19 @@ class LaunchSettings(Resources):
         1,
         "GPUs per node, as 8 or h100:8, each with one process; with --cpu in the recipe, processes per node",
         smallest=1,
+        road="slurm",
     )
-    time: str = setting("1-00:00:00", "time limit of one start: minutes, HH:MM:SS or D-HH:MM:SS")
-    container: str | None = setting(None, "container image to run in")
+    time: str = setting("1-00:00:00", "time limit of one start: minutes, HH:MM:SS or D-HH:MM:SS", road="slurm")
+    container: str | None = setting(None, "container image to run in", road="slurm")
     container_runtime: str = setting(
-        "pyxis", "what runs the container; pyxis: by srun's options", choices=("pyxis", "apptainer")
+        "pyxis",
+        "what runs the container; pyxis: by srun's options",
+        choices=("pyxis", "apptainer"),
+        goes_with={"container": ()},
+        road="slurm",
     )
     container_mounts: str | None = setting(
-        None, "HOST:CONTAINER,... folders that the container sees", goes_with={"container": ()}
+        None, "HOST:CONTAINER,... folders that the container sees", goes_with={"container": ()}, road="slurm"
     )
     port: int | None = setting(
         None,
@@ -72,6 +77,7 @@ class LaunchSettings(Resources):
         default_text="from the run folder",
         smallest=1024,
         largest=65534,
+        road="slurm",
     )
     batch_sequences: int | None = setting(
         None, "sequences per update on all GPUs", smallest=1, excludes=("batch_tokens",)
@@ -81,11 +87,11 @@ class LaunchSettings(Resources):
         0.0, "minutes between additional checkpoints (0: save by updates only)", smallest=0
     )
     preflight_seconds: float = setting(
-        600.0, "how long the ranks wait for each other before one counts as lost", above=0
+        600.0, "how long the ranks wait for each other before one counts as lost", above=0, road="slurm"
     )
     accept_changes: bool = setting(False, "continue the run although settings of the training have changed")
     max_requeues: int = setting(
-        100, "how often the job may start again after preemption, time limit or a failure", smallest=0
+        100, "how often the job may start again after preemption, time limit or a failure", smallest=0, road="slurm"
     )
     asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What options of `train` follow from, itself no option; a difference is reported in it instead of in them."""

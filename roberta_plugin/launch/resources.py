@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import yaml
 
 from roberta_plugin.launch.options_file import read_yaml
-from roberta_plugin.settings import BAGS, check_names, check_values, convert, is_null, setting
+from roberta_plugin.settings import BAGS, check_names, check_values, convert, is_null, setting, short
 
 # Options of sbatch that follow from other settings, and from which.
 SET_BY_US = {
@@ -73,31 +73,42 @@ _MODULE_FILES = ("modules.sh", "lmod.sh", "z00_lmod.sh")  # in /etc/profile.d; a
 class Resources:
     """Resources of one job; None and empty leave the choice to the cluster."""
 
-    nodes: int = setting(1, "nodes", smallest=1)
-    gpus_per_node: int = setting(0, "GPUs per node, as 8 or h100:8", smallest=0)
-    gpu_type: str | None = setting(None, "type of the GPUs as SLURM names it (gpus_per_node: h100:8 says both)")
+    nodes: int = setting(1, "nodes", smallest=1, road="slurm")
+    gpus_per_node: int = setting(0, "GPUs per node, as 8 or h100:8", smallest=0, road="slurm")
+    gpu_type: str | None = setting(
+        None, "type of the GPUs as SLURM names it (gpus_per_node: h100:8 says both)", road="slurm"
+    )
     gpu_request: str = setting(
         "gpus-per-node",
         "option that requests GPUs; none: where there is no GRES",
         choices=("gpus-per-node", "gres", "none"),
+        road="slurm",
     )
-    cpus_per_gpu: int = setting(4, "processor cores per GPU; without GPUs, of the node", smallest=1)
-    mem_gb: int | None = setting(None, "memory of a node in GB", default_text="the partition's", smallest=1)
-    partition: str | None = setting(None, "SLURM partition, or several: A,B (default: the cluster's)")
-    time: str = setting("", "time limit: minutes, HH:MM:SS or D-HH:MM:SS")
-    account: str | None = setting(None, "account to charge")
-    qos: str | None = setting(None, "quality of service")
-    constraint: str | None = setting(None, "features that the nodes must have")
-    exclude: str | None = setting(None, "nodes that must not be used")
-    modules: tuple[str, ...] = setting((), "environment module to load, as cuda/12.4")
-    conda: str | None = setting(None, "conda environment to activate, by its name or folder")
+    cpus_per_gpu: int = setting(4, "processor cores per GPU; without GPUs, of the node", smallest=1, road="slurm")
+    mem_gb: int | None = setting(
+        None, "memory of a node in GB", default_text="the partition's", smallest=1, road="slurm"
+    )
+    partition: str | None = setting(None, "SLURM partition, or several: A,B (default: the cluster's)", road="slurm")
+    time: str = setting("", "time limit: minutes, HH:MM:SS or D-HH:MM:SS", road="slurm")
+    account: str | None = setting(None, "account to charge", road="slurm")
+    qos: str | None = setting(None, "quality of service", road="slurm")
+    constraint: str | None = setting(None, "features that the nodes must have", road="slurm")
+    exclude: str | None = setting(None, "nodes that must not be used", road="slurm")
+    modules: tuple[str, ...] = setting((), "environment module to load, as cuda/12.4", road="slurm")
+    conda: str | None = setting(None, "conda environment to activate, by its name or folder", road="slurm")
     env: tuple[str, ...] = setting((), "NAME=VALUE, or the NAME of a variable set here: variable of every process")
     inherit: str = setting(
-        "all", "variables of the submitting shell that the job gets: all, none, or names such as NCCL_*,HF_HOME"
+        "all",
+        "variables of the submitting shell that the job gets: all, none, or names such as NCCL_*,HF_HOME",
+        road="slurm",
     )
-    setup: tuple[str, ...] = setting((), "shell line of the batch script before the job starts")
-    sbatch: tuple[str, ...] = setting((), "any other option of sbatch: NAME=VALUE, or NAME for one without a value")
-    signal_delay: int = setting(120, "seconds before the time limit at which the job saves and stops", smallest=0)
+    setup: tuple[str, ...] = setting((), "shell line of the batch script before the job starts", road="slurm")
+    sbatch: tuple[str, ...] = setting(
+        (), "any other option of sbatch: NAME=VALUE, or NAME for one without a value", road="slurm"
+    )
+    signal_delay: int = setting(
+        120, "seconds before the time limit at which the job saves and stops", smallest=0, road="slurm"
+    )
 
     @property
     def sbatch_options(self) -> dict[str, Any]:
@@ -215,7 +226,7 @@ def _texts(value: Any, name: str) -> list[str]:
         return []
     items = value.values() if isinstance(value, Mapping) else [value] if isinstance(value, str) else value
     if any(isinstance(item, list | Mapping) for item in items):
-        raise ValueError(f"each value of {name} (--{name}) must be one text, got {value!r}.")
+        raise ValueError(f"each value of {name} (--{name}) must be one text, got {short(value)}.")
     if isinstance(value, Mapping):
         return [f"{key}={item}" for key, item in value.items() if item == "" or not is_null(item)]
     return list(map(str, items))

@@ -39,11 +39,11 @@ from roberta_plugin.json_files import read_json, type_fault, write_json
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.arguments import PACKAGE, with_code
 from roberta_plugin.launch.log import last_exception, lines_of, parse_line
-from roberta_plugin.launch.process import TrainingProcess, identity, tracker_variables, train_program, wait_for_release
+from roberta_plugin.launch.process import TrainingProcess, tracker_variables, train_program, wait_for_release
 from roberta_plugin.launch.restart import STATUS_FILE
-from roberta_plugin.locks import is_locked, try_lock
+from roberta_plugin.locks import is_locked, process_identity, try_lock
 from roberta_plugin.record import differences, moved, option_name, options_of, refuse
-from roberta_plugin.settings import check_values
+from roberta_plugin.settings import check_values, short
 
 RUN, JOBS, RESULT, FAILURE, LOCK, LOG = "run.json", "jobs.json", "result.json", "failure.json", "lock", "log.txt"
 OUTPUTS = "outputs"
@@ -334,11 +334,11 @@ class RunFolder:
         """Start fairseq-train; None if another process trains this run."""
         lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            if not try_lock(lock):
+            if not try_lock(lock, self.path / LOCK):
                 return None
             shutil.rmtree(self.path / OUTPUTS, ignore_errors=True)  # of an earlier training
             os.ftruncate(lock, 0)
-            os.write(lock, json.dumps(identity(os.getpid())).encode())
+            os.write(lock, json.dumps(process_identity(os.getpid())).encode())
             variables = {**self.tracker_variables(), **(environment or {})}
             if self.code is not None:  # fairseq-train imports this package from there, not from the working folder
                 path = os.pathsep.join(filter(None, [str(self.code), os.environ.get("PYTHONPATH", "")]))
@@ -385,7 +385,7 @@ class RunFolder:
             for name in self.metric.value.split("."):
                 value = value.get(name) if isinstance(value, dict) else None
             if finite(value) is None:
-                raise ValueError(f"{path} has no finite number {self.metric.value} (it has {value!r})")
+                raise ValueError(f"{path} has no finite number {self.metric.value} (it has {short(value)})")
             return {"value": finite(value)}
         return metric_in_log(self.log_lines(), self.metric)
 

@@ -42,7 +42,7 @@ from roberta_plugin.foreign_fields import USED, Table, check_fields, only, witho
 from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, SWITCHES, FastRobertaConfig, read_config
 from roberta_plugin.models.encoder import PARTS, aliases
 from roberta_plugin.models.heads import HEADS
-from roberta_plugin.settings import choices_of
+from roberta_plugin.settings import choices_of, short
 
 VERSION = "encoder.sentence_encoder.version"
 TOKENS = "encoder.sentence_encoder.embed_tokens.weight"
@@ -428,7 +428,7 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     activations = {name: kept.get(name) or default for name, default in _DEFAULT_NAMES.items()}
     for name, value in activations.items():
         if value not in ACTIVATIONS:
-            raise ValueError(f"{name} of the checkpoint must be one of {', '.join(ACTIVATIONS)}, got {value!r}.")
+            raise ValueError(f"{name} of the checkpoint must be one of {', '.join(ACTIVATIONS)}, got {short(value)}.")
     eps = kept.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps)
     if not isinstance(eps, float) or not 0.0 < eps <= 1.0:
         raise ValueError(f"layer_norm_eps of the checkpoint must be a number above 0, at most 1, got {eps!r}.")

@@ -189,6 +189,10 @@ class _Rows:
         if path is not None and form is None:
             form = "text" if named_format(path) is None else format_of(path)
         # As in the tables that the model was trained on:
+        if settings.delimiter is not None and form not in (None, "csv", "tsv"):
+            raise ValueError(
+                f"--delimiter has no effect with {path}, which is read as {form}: leave it out, or give --format csv."
+            )
         delimiter = settings.delimiter or kind.settings.get("delimiter")
         self.num_bytes = 0
         texts = (Row(IN_MEMORY, number, {"text": text}) for number, text in enumerate(settings.texts, start=1))

@@ -9,7 +9,7 @@ from typing import Literal
 
 from roberta_plugin.finetuning.kinds import TASK_KINDS, ScoreMethod
 from roberta_plugin.machine import Precision
-from roberta_plugin.settings import REQUIRED, Checked, setting
+from roberta_plugin.settings import REQUIRED, Checked, check_roads, setting
 from roberta_plugin.tables import Format, separator
 
 OnError = Literal["stop", "skip"]
@@ -49,11 +49,12 @@ class PredictSettings(Checked):
         ".parquet, .arrow; .npy for embeddings",
         metavar="FILE",
     )
-    format: Format | None = setting(None, "format of the input (default: by its name, or first line)")
+    format: Format | None = setting(None, "format of the input (default: by its name, or first line)", road="file")
     delimiter: str | None = setting(
         None,
         "separator of the columns of CSV, such as ';' or '\\t' (default: as in training, or a comma)",
         metavar="CHARACTER",
+        road="file",
     )
     text_column: str | None = setting(
         None,
@@ -135,6 +136,8 @@ class PredictSettings(Checked):
         super().__post_init__()
         if self.delimiter is not None:
             object.__setattr__(self, "delimiter", separator(self.delimiter))
+        if self.texts:
+            check_roads(self, {"file": "with texts on the command line, which are one text each"})
         if self.input is not None and self.output is not None:
             overwritten = (self.output, Path(f"{self.output}.partial"))
             if self.input.resolve() in (path.resolve() for path in overwritten):

@@ -37,7 +37,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from roberta_plugin.data.text_inputs_files import zstandard
+from roberta_plugin.data.text_inputs_compressed import zstandard
 from roberta_plugin.extras import require
 from roberta_plugin.files import atomic_write, sync_folder
 from roberta_plugin.finetuning.kinds.embedding import VECTOR

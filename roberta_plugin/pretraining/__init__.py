@@ -5,5 +5,7 @@ choice        machine, text, hours        -> a recipe, scaled to them, and fairs
 ranks         a command on many ranks  -> a job of SLURM, or torchrun's ranks
 evaluation    a model and held-out text   -> scores beside baselines, filled masks; report.md, loss.png
 docstrings    this Python's docstrings    -> the text of `roberta demo`
+settings      the options of `roberta pretrain`
+texts         text -> tokenizer, data-bin; once, and of that text alone
 run           text -> tokenizer -> data-bin -> trained model -> results; each step resumes or has nothing to do
 """

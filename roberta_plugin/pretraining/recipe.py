@@ -26,7 +26,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from roberta_plugin.launch.options_file import RECIPES, read_file, recipe_path, to_arguments
-from roberta_plugin.settings import Checked, setting
+from roberta_plugin.settings import Checked, setting, short
 
 UPDATES = ("max-update", "total-num-update", "warmup-updates")  # options that count updates
 BY_UPDATE = ("lr-stages", "grow-tokens-per-sample", "grow-max-tokens")  # and those that name updates, UPDATE:VALUE ...
@@ -108,7 +108,7 @@ class Recipe(Checked):
         def number(name: str) -> int:
             value = str(self.train.get(name) or "")
             if value and not value.isdecimal():
-                raise ValueError(f"Recipe {self.name}: train: {name} is {value!r}, which is not a whole number.")
+                raise ValueError(f"Recipe {self.name}: train: {name} is {short(value)}, which is not a whole number.")
             return int(value or 0)
 
         blocks = number("batch-size") * (number("tokens-per-sample") or 512)

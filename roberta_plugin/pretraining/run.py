@@ -22,19 +22,14 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
-from glob import has_magic
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.data.mixture import data_folders, whole_paths
 from roberta_plugin.data.mmap_tokens import MmapTokens
-from roberta_plugin.data.text_inputs import InputSettings, LineRules, count_lines, lines_of, read_blocks
-from roberta_plugin.data.text_inputs_files import STANDARD_INPUT, TextInput, find_inputs
-from roberta_plugin.data.text_inputs_remote import is_url
-from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch import process
 from roberta_plugin.launch.log import parse_line, show_on
@@ -52,119 +47,22 @@ from roberta_plugin.pretraining.choice import (
     most_factor,
     remarks,
     tokens_of_text,
-    vocabulary_size,
 )
 from roberta_plugin.pretraining.ranks import slurm_ranks, with_training
 from roberta_plugin.pretraining.recipe import Recipe, load
+from roberta_plugin.pretraining.settings import PretrainSettings
+from roberta_plugin.pretraining.texts import text_bytes
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.record import differences, moved, options_of, refuse
-from roberta_plugin.settings import REQUIRED, Checked, flag, setting
+from roberta_plugin.settings import flag, short
 
 logger = logging.getLogger(__name__)
 
 RECORD = "pretrain.json"
-TEXT_RECORD = "text.json"
-_EVERY, _LINES, _MOST_HELD_OUT = 50, 50, 2**21  # documents, lines of one at most, characters
 _FREE = ("cores", "--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
 _WARNING = re.compile(r" \| WARNING \| roberta_plugin\S* \| (.*)")
 _ASKED = ("recipe", "hours", "updates")
 _NO_OPTIONS = ("data", "reading")
-_LARGEST_COPY = 2**32  # bytes of text of which a part is held out
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretrainSettings(Checked):
-    """The fields are options of `roberta pretrain`."""
-
-    data: Sequence[str] = setting(
-        REQUIRED,
-        "folder made by `roberta binarize` or fairseq-preprocess (or several, as A,B); or text files, of which a "
-        "tokenizer and a data-bin are made first",
-        flag="data",
-        nargs="+",
-        metavar="DATA",
-    )
-    recipe: str | None = setting(
-        None,
-        "name of a recipe (`roberta recipes` lists them), or a YAML file",
-        default_text="chosen by machine and hours",
-    )
-    hours: float | None = setting(
-        None,
-        "how long the training may take: the recipe's updates are scaled to it",
-        above=0,
-        default_text="the recipe's",
-    )
-    updates: int | None = setting(
-        None,
-        "how long the training is, in updates instead of --hours",
-        smallest=20,
-        excludes=("hours",),
-        default_text="the recipe's",
-    )
-    without: Sequence[str] = setting(
-        (),
-        "options of the recipe to leave out, as qk-norm position-encoding",
-        nargs="+",
-        action="extend",
-        metavar="OPTION",
-    )
-    output_dir: Path | None = setting(None, "folder for all files of the run", default_text="runs/ and the data's name")
-    valid: Sequence[str] = setting(
-        (),
-        "with text files: held-out text",
-        nargs="+",
-        action="extend",
-        default_text="one document in fifty, held out of the training",
-    )
-    test: Sequence[str] = setting(
-        (),
-        "with text files: text for the scores at the end",
-        nargs="+",
-        action="extend",
-        default_text="the validation's",
-    )
-    tokenizer: Path | None = setting(
-        None, "with text files: a tokenizer's folder", default_text="one is trained", gives="tokenizer"
-    )
-    vocab_size: int | None = setting(
-        None,
-        "symbols of the tokenizer that is trained",
-        smallest=300,
-        default_text="by the size of the text",
-        excludes=("tokenizer",),
-    )
-    slurm: Mapping[str, str] | None = setting(
-        None,
-        "submit the training as a job of SLURM: nodes=4 partition=gpu time=1-00:00:00, any option of `roberta launch`. "
-        "The same command resumes it, and shows the results at its end",
-        nargs="*",
-        metavar="NAME=VALUE",
-        goes_with={"recipe": ()},
-    )
-    dry_run: bool = setting(False, "show the recipe and the command of fairseq-train, and train nothing")
-    reading: InputSettings = InputSettings()  # how the text is read
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the data are text: files, patterns, URLs, pipes, and data sets that the library datasets saved."""
-        first = self.data[0]
-        if len(self.data) > 1 or first == STANDARD_INPUT or is_url(first) or has_magic(first):
-            return True
-        path = Path(first)
-        if path.exists():
-            return not path.is_dir() or any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-        return not all(folder.is_dir() for folder in data_folders(first))
-
-    @property
-    def folder(self) -> Path:
-        """Where the files of the run go."""
-        if self.output_dir is not None:
-            return self.output_dir.absolute()
-        first = self.data[0] if Path(self.data[0]).exists() else re.split(r"[,@]|:(?!//)", self.data[0])[0]
-        names = [part.split(".")[0] for part in Path(first).absolute().parts]
-        plain = (name for name in reversed(names) if name and not has_magic(name) and name not in ("-", "/"))
-        return (Path("runs") / re.sub(r"[,:@\s]+", "-", next(plain, "text"))).absolute()
 
 
 @dataclass(frozen=True)
@@ -319,7 +217,7 @@ def _first_machine(folder: Path) -> Machine | None:
         return Machine(**{**value, "cores": operator.index(value["cores"])})
     except (KeyError, TypeError) as error:
         raise ValueError(
-            f"{folder / RUN}: 'machine' is {value!r:.60}, which describes no machine: delete it from 'asked', and the "
+            f"{folder / RUN}: 'machine' is {short(value)}, which describes no machine: delete it from 'asked', and the "
             "training is planned for the present one."
         ) from error
 
@@ -343,22 +241,6 @@ def check(plan: Plan, *, with_data: bool = True, is_to_start: bool = True) -> No
     check_options(plan.parsed)
     if is_to_start and plan.ranks is None:
         check_devices(to_config(plan.parsed))
-
-
-def check_texts(settings: PretrainSettings) -> None:
-    """Refuse text that is empty, and held-out text that is trained on; of a pipe nothing is known."""
-    reading = settings.reading
-    trained = {os.path.realpath(source.path) for source in reading.sources(settings.data) if not source.is_stream}
-    for option, patterns in (("DATA", settings.data), ("--valid", settings.valid), ("--test", settings.test)):
-        sources = reading.sources(patterns) if patterns else []
-        if sources and not any(file.is_stream for file in sources) and not any(_documents(sources, reading.rules)):
-            raise ValueError(f"{', '.join(patterns)}: there is no text, only blank lines or nothing.")
-        for source in sources:
-            if option != "DATA" and os.path.realpath(source.path) in trained:
-                raise ValueError(
-                    f"{source.name} is given as DATA and by {option}: scores on text of the training say nothing. "
-                    "Leave it out of one of them; without --valid, a part of DATA is held out."
-                )
 
 
 def check_record(
@@ -405,140 +287,6 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
     remedy = "delete it, and the training goes on with the options of this command"
     hints = {"data": str, "--save-dir": str, "cores": int | None}
     return read_json(folder / RECORD, keys=("data", "--save-dir"), remedy=remedy, hints=hints)
-
-
-def steps_of_text(settings: PretrainSettings) -> list[list[str]]:
-    """The verbs that make a tokenizer and a data-bin of text; they leave what is there already.
-
-    Text without --valid is copied, a part of it into valid.txt. So is a pipe, which can be read only once.
-    """
-    folder, reading = settings.folder, settings.reading
-    sources, train, valid = reading.sources(settings.data), list(settings.data), list(settings.valid)
-    check_same_text(settings, sources)
-    options = _options_of(reading)
-    if len(sources) > 1 and valid:
-        options["binarize"] += ["--blank-line-after-files"]
-    if not valid or any(source.is_stream for source in sources):
-        copy, held_out = (folder / "text" / f"{split}.txt" for split in ("train", "valid"))
-        if not copy.is_file():  # the last that is written
-            copy_text(sources, copy, None if valid else held_out, rules=reading.rules)
-        elif any(source.is_stream for source in sources):
-            logger.warning(f"The pipe is not read again: the text is {copy}, which the first start read from it.")
-        options = options if valid else {"tokenizer": ["--format", "text"], "binarize": ["--format", "text"]}
-        train, valid = [str(copy)], valid or [str(held_out)]
-    tokenizer = settings.tokenizer or folder / "tokenizer"
-    verbs = []
-    if settings.tokenizer is None and not (tokenizer / "dict.txt").is_file():
-        size = settings.vocab_size or vocabulary_size(text_bytes(find_inputs(train)))
-        verbs.append(["tokenizer", "train", "--input", *train, "--vocab-size", str(size), *options["tokenizer"]])
-        verbs[-1] += ["--output-dir", str(tokenizer)]
-    verbs.append(["binarize", "--tokenizer", str(tokenizer), "--train", *train, "--valid", *valid])
-    verbs[-1] += ["--test", *settings.test] if settings.test else []
-    verbs[-1] += [*options["binarize"], "--output-dir", str(folder / "data-bin")]
-    return verbs
-
-
-def _options_of(reading: InputSettings) -> dict[str, list[str]]:
-    """How text is read, as options of the verbs `tokenizer` and `binarize`."""
-    defaults = _reading(InputSettings())
-    words = [word for name, value in _reading(reading).items() if value != defaults[name] for word in (name, value)]
-    words += ["--skip-bad-lines"] if reading.rules.skip_bad_lines else []
-    return {"tokenizer": words, "binarize": list(words)}
-
-
-def _reading(reading: InputSettings) -> dict[str, str]:
-    """The options with a value that say how text is read."""
-    return {
-        "--text-column": reading.rules.text_column,
-        "--format": reading.text_format,
-        "--delimiter": reading.delimiter,
-    }
-
-
-def check_same_text(settings: PretrainSettings, sources: Sequence[TextInput]) -> None:
-    """Refuse other text than the tokenizer and the copies in the folder were made from; keep it, if none is there."""
-
-    def described(files: Iterable[TextInput]) -> str:
-        return ", ".join(
-            "a pipe" if file.is_stream else f"{file.identity()[0]} of {file.size:,} bytes" for file in files
-        )
-
-    folder, reading = settings.folder, settings.reading
-    now: dict[str, Any] = {
-        "DATA": described(sources),
-        "--valid": described(reading.sources(settings.valid)) if settings.valid else None,
-        "--tokenizer": str(settings.tokenizer.absolute()) if settings.tokenizer else None,
-        "--vocab-size": settings.vocab_size,
-        **_reading(reading),
-        "--skip-bad-lines": reading.rules.skip_bad_lines or None,
-        "--output-dir": str(folder),
-    }
-    before = read_json(folder / TEXT_RECORD, keys=("DATA",), remedy="delete it, and the text is taken to be the same")
-    if before is not None and any((folder / name).is_file() for name in ("text/train.txt", "tokenizer/dict.txt")):
-        for name in ("DATA", "--valid", "--tokenizer"):  # may have moved with the folder; older records do not say it
-            if before.get(name) and now[name] and before.get("--output-dir"):
-                among, root = str(now[name]).split(", "), before["--output-dir"]
-                parts = before[name].split(", ")
-                before[name] = ", ".join(moved(part, before=root, now=folder, among=among) for part in parts)
-        refuse(
-            f"{folder} holds what was made from other text",
-            differences(before, now, free=lambda name: name == "--output-dir", named=str),
-            "Give the same to go on, or another --output-dir.",
-        )
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / TEXT_RECORD, now)
-
-
-def text_bytes(sources: Iterable[TextInput]) -> int:
-    """About the bytes of the text: a compressed file holds some three times its own; of a pipe nothing is known."""
-    return sum(source.size * (3 if source.suffix or source.is_columnar else 1) for source in sources)
-
-
-def copy_text(sources: Sequence[TextInput], train: Path, valid: Path | None, *, rules: LineRules) -> None:
-    """Copy text into `train`; with `valid`, every 50th document goes there instead, up to 2 MB.
-
-    Raises:
-        ValueError: if the text is too large to copy, or too short to hold a document out.
-    """
-    names = ", ".join(dict.fromkeys(source.name for source in sources))
-    if text_bytes(sources) > _LARGEST_COPY:
-        raise ValueError("--valid is missing: so much text is not copied to hold a part out. Give a held-out text.")
-    train.parent.mkdir(parents=True, exist_ok=True)
-    written = 0
-    with atomic_write(train, "w") as of_train, atomic_write(valid, "w") if valid else nullcontext() as of_valid:
-        number = 0
-        for number, document in enumerate(_documents(sources, rules), start=1):
-            text = "\n".join(document) + "\n\n"
-            if of_valid is not None and number % _EVERY == 0 and written < _MOST_HELD_OUT:
-                written += of_valid.write(text)
-            else:
-                of_train.write(text)
-        if valid and not written:
-            raise ValueError(
-                f"{names}: there is no text."
-                if not number
-                else f"{names}: there are fewer than {_EVERY} documents (a blank line ends one, and so do "
-                f"{_LINES} lines), too few to hold one out. Give a held-out text by --valid."
-            )
-
-
-def _documents(sources: Iterable[TextInput], rules: LineRules) -> Iterator[list[str]]:
-    """Lines between blank lines; a longer document in parts of `_LINES`."""
-    for source in sources:
-        document: list[str] = []
-        first_line = 1
-        for block in read_blocks(source):
-            lines = lines_of(block, source=source, first_line=first_line, rules=rules)[0]
-            first_line += count_lines(block, source)
-            for line in lines:
-                if line:
-                    document.append(line)
-                if document and (not line or len(document) == _LINES):
-                    yield document
-                    document = []
-        if document:
-            yield document
 
 
 def train(plan: Plan, *, log: Path, lock: int) -> None:

@@ -1,9 +1,12 @@
 """Files are whole or what they were before; JSON files and records are compared and, if damaged, named."""
 
+import fcntl
 import json
 import math
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -222,3 +225,24 @@ def test_what_is_damaged_is_named(tmp_path, content, message):
     hints = {"b": tuple[str, ...] | None, "c": float, "d": Mapping[str, str]}
     message = rf"a\.json ?{message}.*: delete it\."
     refused(message, read_json, path, keys=["b"], remedy="delete it", hints=hints)
+
+
+_KILLED = """
+import os, pathlib, signal, sys
+from roberta_plugin.files import atomic_write
+with atomic_write(pathlib.Path(sys.argv[1])) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_next_start_removes_what_a_killed_writer_left_and_nothing_that_is_being_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("roberta_plugin.files._looked_at", set())
+    subprocess.run([sys.executable, "-c", _KILLED, tmp_path / "train.txt"], check=False)
+    (left,) = tmp_path.iterdir()
+    with open(tmp_path / left.name.replace("train", "valid"), "wb") as busy:
+        fcntl.flock(busy, fcntl.LOCK_EX)
+        with atomic_write(tmp_path / "other") as file:
+            file.write(b"")
+        assert sorted(os.listdir(tmp_path)) == [Path(busy.name).name, "other"]

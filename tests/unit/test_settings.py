@@ -32,6 +32,7 @@ from roberta_plugin.settings import (
     limits_of,
     parse_pairs,
     setting,
+    short,
 )
 from tests.refusals import refused
 
@@ -311,3 +312,16 @@ def test_options_of_fairseq_are_checked_by_the_class_they_are_registered_with(na
     for item, wrong in wrong_values(kind):
         options = Namespace(**{**vars(kind()), item.name: wrong})
         refused(f"{flag(item)} must be ", REGISTERED[name].check_options, options)
+
+
+def test_a_value_is_shown_as_python_writes_it_and_no_more_of_it_is_made_than_is_shown():
+    for value in (None, 1.5, True, "it's", ["a", {"b": [1]}], (1,), (), {}, {"a": "b"}, b"x"):
+        assert short(value) == repr(value)
+    assert short("a" * 100) == f"'{'a' * 56}..." and len(short(list(range(1000)))) == 60
+    nested = ["leaf"]
+    for _ in range(200):
+        nested = [nested] * 9
+    assert short(nested).startswith("[[[") and len(short(nested)) == 60
+    nested.append(nested)
+    assert short([nested]).startswith("[[[")
+    assert short(10**5000).endswith("digits")

@@ -27,7 +27,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import sha256_of_json
-from roberta_plugin.locks import try_lock, wait_for_lock
+from roberta_plugin.locks import release, remedy, try_lock, wait_for_lock
 from roberta_plugin.record import Difference, differences, listed, option_name
 
 logger = logging.getLogger(__name__)
@@ -60,24 +60,26 @@ def _lock(path: Path, *, waits_if: Callable[[], bool] | None) -> Iterator[None]:
         file = open(path, "a")  # noqa: SIM115
         name = path.parent / path.name.removeprefix(".").removesuffix(_LOCK)
         if waits_if is None:
-            wait_for_lock(file.fileno())
-        elif not _got_lock(file.fileno(), name, waits_if):
+            wait_for_lock(file.fileno(), path)
+        elif not _got_lock(file.fileno(), path, name, waits_if):
             file.close()
-            raise OSError(f"Another process is writing {name}: wait until it has finished.")
+            raise OSError(f"Another process is writing {name}: wait until it has finished.{remedy(path)}")
         if _is_same_file(path, file.fileno()):
             break
+        release(path)
         file.close()  # its last owner deleted it: lock the file that has the name now
     try:
         yield
     finally:
+        release(path)
         path.unlink(missing_ok=True)
         file.close()
 
 
-def _got_lock(descriptor: int, name: Path, waits_if: Callable[[], bool]) -> bool:
+def _got_lock(descriptor: int, path: Path, name: Path, waits_if: Callable[[], bool]) -> bool:
     """Lock an open file, unless a process holds it for longer than orphans do and is not to be waited for."""
     deadline, is_told = time.monotonic() + _SECONDS_OF_ORPHANS, False
-    while not try_lock(descriptor):
+    while not try_lock(descriptor, path):
         if time.monotonic() > deadline:
             if not waits_if():
                 return False
@@ -160,7 +162,8 @@ _PARTS_OF_SMALL_CORPUS = 16  # enough for the workers of an ordinary machine
 class Plan:
     """Inputs and outputs of a run; equal plans make equal files, unless an input is a pipe.
 
-    `inputs` has absolute path or URL, bytes, modification time or version and format of each source.
+    `inputs` has absolute path or URL (without its secrets), bytes, modification time or version and format of each
+    source.
     """
 
     sources: list[TextInput]
@@ -232,7 +235,7 @@ def is_made(folder: Path, plan: Plan, workers: int) -> bool:
     for name, record in entry["outputs"].items():
         if not (folder / name).is_file() or (folder / name).stat().st_size != record["bytes"]:
             return False
-    if entry.get("plan_sha256") == sha256_of_json(plan.as_json()):
+    if entry.get("plan_sha256") in map(sha256_of_json, _as_kept(plan)):
         return True
     if _differences(folder, plan) or any(source.is_remote for source in plan.sources):
         return False
@@ -297,7 +300,17 @@ def _planned(parts: Path) -> dict[str, Any] | None:
 def is_planned(parts: Path, plan: Plan) -> bool | None:
     """Whether the folder of part files belongs to this plan; None if it has no plan."""
     before = _planned(parts)
-    return None if before is None else before == plan.as_json()
+    return None if before is None else before in _as_kept(plan)
+
+
+def _as_kept(plan: Plan) -> list[Any]:
+    """The plan as this version keeps it, and as earlier ones did, with user and query of URLs."""
+    now = plan.as_json()
+    inputs = [
+        [source.path if source.is_remote else path, *rest]
+        for source, (path, *rest) in zip(plan.sources, plan.inputs, strict=True)
+    ]
+    return [now] if inputs == now["inputs"] else [now, {**now, "inputs": inputs}]
 
 
 def prepare_parts(folder: Path, parts: Path, plan: Plan, *, overwrite: bool) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -244,7 +245,8 @@ def _byte_level_bpe(
     unknown = all_ids.get("<unk>", _UNKNOWN_ID)
     numbers = [number for number in vocabulary.values() if number != unknown]
     if len(set(numbers)) < len(numbers) or not set(map(type, numbers)) <= {int}:
-        twice = next(number for number in numbers if type(number) is not int or numbers.count(number) > 1)
+        counts = Counter(numbers)
+        twice = next(number for number in numbers if type(number) is not int or counts[number] > 1)
         raise ValueError(f"the id {twice!r} is not a whole number of one piece alone: {COPY}")
     ids = {**vocabulary, **{token.content: number for number, token in added.items() if _is_special(token.content)}}
     for character in BYTE_CHARACTERS:
@@ -396,12 +398,13 @@ def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
         by_content[str(token["content"])] = int(token["id"]), _added_token(token)
     for number, token in (config.get("added_tokens_decoder") or {}).items():
         by_content[str(token["content"])] = int(number), _added_token(token)
+    last = max([*ids.values(), *(number for number, _ in by_content.values())], default=-1)
     for content, token in special.items():
         if isinstance(token, dict) and content not in by_content and content in ids:
             by_content[content] = ids[content], _added_token(token, special=True)
         elif content not in by_content and (content not in ids or not _is_special(content)):
-            after = max([*ids.values(), *(number for number, _ in by_content.values())], default=-1) + 1
-            by_content[content] = ids.get(content, after), _added_token(token, special=True)
+            by_content[content] = ids.get(content, last + 1), _added_token(token, special=True)
+            last = max(last, by_content[content][0])
     return dict(sorted((number, token) for number, token in by_content.values()))
 
 

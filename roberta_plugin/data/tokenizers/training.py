@@ -142,8 +142,10 @@ def _sample_of(settings: TokenizerSettings) -> TextSample:
     max_bytes = round(settings.sample_megabytes * 1e6) or None
     if settings.corpora is None:
         inputs = settings.sources(settings.input)
+        settings.check_used(inputs)
         return TextSample(inputs, max_bytes=max_bytes, rules=settings.rules)
     groups = {name: settings.sources(splits["train"]) for name, splits in find_corpora(settings.corpora).items()}
+    settings.check_used(source for group in groups.values() for source in group)
     alpha = DEFAULT_ALPHA if settings.alpha is None else settings.alpha
     sample = TextSample(
         [source for sources in groups.values() for source in sources],

@@ -26,7 +26,7 @@ from roberta_plugin.finetuning.benchmarks import TASKS, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.launch.options_file import Section, place_of, read_file, to_arguments
 from roberta_plugin.launch.resources import Resources
-from roberta_plugin.settings import REQUIRED, Checked, setting
+from roberta_plugin.settings import REQUIRED, Checked, setting, short
 
 _OWN_SECTIONS = ("title", "reference", "budget", "learning-rate", "probes")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
@@ -225,7 +225,7 @@ def read_study(path: Path) -> Study:
         reference, rate = file.subsection("reference", names[0]), file.subsection("learning-rate")
         for section in (reference, rate.subsection("batch-of", names[0])):
             if section.content not in names:
-                raise section.error(f"{section.name} must be {' or '.join(names)}, got {section.content!r}.")
+                raise section.error(f"{section.name} must be {' or '.join(names)}, got {short(section.content)}.")
         return Study(
             file=file,
             title=str(file.subsection("title", path.stem).content),

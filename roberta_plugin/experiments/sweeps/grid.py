@@ -23,6 +23,7 @@ from roberta_plugin.files import write_text
 from roberta_plugin.launch.options_file import Section, all_options, read_file, to_arguments
 from roberta_plugin.launch.resources import Resources, given_settings, read_resources
 from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
+from roberta_plugin.settings import short
 
 SECTIONS = ("train", "base", "axes", "variants", "seeds", "slurm")  # of grid files and study files
 VARIANT = "variant"
@@ -111,7 +112,7 @@ def read_grid(path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
         options, axes = options_and_axes(file)
         metric = file.subsection("metric")
         if not isinstance(metric.content, Mapping):
-            raise metric.error(f"metric must be as {{log: valid, value: ppl, goal: min}}, got {metric.content!r}.")
+            raise metric.error(f"metric must be as {{log: valid, value: ppl, goal: min}}, got {short(metric.content)}.")
         return Grid(
             path=path,
             options=options,
@@ -151,7 +152,7 @@ def checked_seeds(content: Any, *, where: str) -> tuple[str, ...]:
     """
     words = [str(seed) if type(seed) is int else seed for seed in content] if isinstance(content, list | tuple) else []
     if not words or not all(isinstance(word, str) for word in words) or len(set(words)) < len(words):
-        raise ValueError(f"{where} must be a list of different whole numbers, as [1, 2], got {content!r}.")
+        raise ValueError(f"{where} must be a list of different whole numbers, as [1, 2], got {short(content)}.")
     if not all(_SEED.fullmatch(word) and int(word) < 2**32 for word in words):  # the generators' limit
         raise ValueError(f"{where} must be whole numbers below 2^32 without leading zeros, got {', '.join(words)}.")
     return tuple(words)
@@ -193,7 +194,7 @@ def read_slurm(section: Section, overrides: Mapping[str, Any]) -> Resources | No
     if not section and not overrides:
         return None
     if section and not isinstance(section.content, Mapping):
-        raise section.error(f"slurm must hold settings such as `partition: gpu`, got {section.content!r}.")
+        raise section.error(f"slurm must hold settings such as `partition: gpu`, got {short(section.content)}.")
     with section.located():
         resources = read_resources({**(section.content or {}), **overrides}, where="slurm", kind=Resources)
         if resources.nodes != 1:

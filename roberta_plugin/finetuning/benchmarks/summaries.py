@@ -39,7 +39,7 @@ from typing import Any
 
 import regex  # type: ignore[import-untyped]
 
-from roberta_plugin.data.text_inputs_files import COMPRESSIONS
+from roberta_plugin.data.text_inputs_compressed import COMPRESSIONS
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Training, by_split, known_files, named_files, read_text
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.documents import ORACLE_SENTENCES

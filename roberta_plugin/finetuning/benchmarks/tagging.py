@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.text_inputs_files import COMPRESSIONS
+from roberta_plugin.data.text_inputs_compressed import COMPRESSIONS
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training, known_files, named_files
 from roberta_plugin.finetuning.examples import Example, warn_of_look_alikes
 from roberta_plugin.finetuning.kinds.entities import (

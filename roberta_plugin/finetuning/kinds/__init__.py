@@ -68,7 +68,7 @@ class Entry(NamedTuple):
 
 
 KINDS: dict[str, Entry] = {
-    "fill_mask": Entry("FillMask", "text", module="masked_lm"),
+    "fill_mask": Entry("FillMask", "text", options=("top_k",), module="masked_lm"),
     "score": Entry("TextScore", "text", options=("score", "per_token"), module="masked_lm"),
     "classification": Entry(
         "Classification",
@@ -88,10 +88,12 @@ KINDS: dict[str, Entry] = {
     "pair_ranking": Entry("PairRanking", "text [text_pair]", task_kind="regression", module="regression"),
     "phrase_ranking": Entry("PhraseRanking", "text [candidates]", task_kind="pronoun"),
     "multiple_choice": Entry("MultipleChoice", "context question options", is_own=True, own_options=("labels",)),
-    "question_answering": Entry("QuestionAnswering", "question context", options=("null_threshold",), is_own=True),
+    "question_answering": Entry(
+        "QuestionAnswering", "question context", options=("null_threshold", "top_k"), is_own=True
+    ),
     "tagging": Entry("Tagging", "text or words", options=("valid_sequences",), is_own=True, own_options=("labels",)),
     "summary": Entry("Summary", "text", options=("num_sentences", "length_share", "no_trigram_blocking")),
-    "embedding": Entry("Embedding", "text [text_pair]", is_own=True),
+    "embedding": Entry("Embedding", "text [text_pair]", options=("pooling", "normalize"), is_own=True),
 }
 OWN = tuple(name for name, entry in KINDS.items() if entry.is_own)
 TASK_KINDS = {entry.task_kind or name: name for name, entry in KINDS.items() if entry.task_kind not in KINDS}

@@ -29,6 +29,7 @@ from roberta_plugin.finetuning.layouts import POOLINGS
 from roberta_plugin.finetuning.layouts.texts import MAX_WINDOWS, Encoder, TextLayout, inputs_of
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import WhiteSpace, column_of, text_of
+from roberta_plugin.settings import is_given, option_field
 from roberta_plugin.tables import IN_MEMORY, Row
 
 logger = logging.getLogger(__name__)
@@ -337,7 +338,7 @@ class Kind(ABC):
         if cls.head in ("", "masked_lm"):
             goes_with["head"] = ["kinds that are fine-tuned"]
         for name, kinds in goes_with.items():
-            if getattr(options, name) not in (None, False) and cls.name not in kinds:
+            if cls.name not in kinds and is_given(options, option_field(options, name)):
                 raise ValueError(f"--{name.replace('_', '-')} goes with {' and '.join(kinds)}, and this is {cls.name}.")
         if options.text_pair_column is not None and len(cls.fields) == 1:
             raise ValueError(f"--text-pair-column goes with models of two texts, and this one is for {cls.name}.")

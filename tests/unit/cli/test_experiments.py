@@ -217,7 +217,7 @@ def test_a_metric_of_a_split_that_no_run_is_validated_on_is_refused_before_the_f
     ("words", "new", "message"),
     [
         (["--wait"], "{data:", "--wait goes with --slurm"),
-        (["--slurm", "--retries", "1"], "{data:", "are for runs on this machine"),
+        (["--slurm", "--retries", "1"], "{data:", "--retries has no effect with --slurm"),
         (["--dry-run"], "{user-dir: robezta, data:", r"line 2, .*--user-dir robezta does not exist: correct"),
     ],
 )

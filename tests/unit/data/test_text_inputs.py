@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from roberta_plugin.data import text_inputs_files
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
-from roberta_plugin.data.text_inputs_files import TextInput, decompressed_pieces, find_inputs, read_ahead
+from roberta_plugin.data.text_inputs_compressed import decompressed_pieces
+from roberta_plugin.data.text_inputs_files import TextInput, find_inputs, read_ahead
 from tests.refusals import refused
 
 KEEP = LineRules(keep_spaces=True)

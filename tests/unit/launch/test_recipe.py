@@ -581,3 +581,14 @@ def test_an_option_of_a_message_is_found_in_the_file(tmp_path):
     assert place("unknown --nope") == str(path)
     axes = read_file(path).subsection("axes")
     assert axes.place("unknown --lr") == f"{path}, line 6", "lr is in another section"
+
+
+def test_anchors_that_stand_for_more_than_anyone_writes_are_refused_at_once(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    lines = ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)), "train: *a11"]
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=r"recipe\.yaml holds more than 100,000 values, once its anchors are written"):
+        read_yaml(path)
+    path.write_text("a: &a [*a]\n")
+    with pytest.raises(ValueError, match="once its anchors are written"):
+        read_yaml(path)

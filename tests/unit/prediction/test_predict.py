@@ -581,6 +581,9 @@ def test_a_label_is_given_at_the_threshold_and_temperature_of_the_run_that_answe
         ("fill_mask", {"valid_sequences": True}, "--valid-sequences goes with tagging"),
         ("fill_mask", {"head": "x"}, "--head goes with kinds that are fine-tuned"),
         ("fill_mask", {"score": "pll", "task_kind": "embedding"}, "--score goes with score, and this is embedding"),
+        ("classification", {"pooling": "max"}, "--pooling goes with embedding, and this is classification"),
+        ("fill_mask", {"normalize": True}, "--normalize goes with embedding, and this is fill_mask"),
+        ("regression", {"top_k": 3}, "--top-k goes with fill_mask and question_answering, and this is regression"),
         ("tagging", {"text_pair_column": "also"}, "--text-pair-column goes with models of two texts"),
     ],
 )

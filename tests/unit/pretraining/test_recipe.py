@@ -24,7 +24,8 @@ from roberta_plugin.pretraining.choice import (
 )
 from roberta_plugin.pretraining.docstrings import SPLITS, documents, paragraphs_of, split_of, write_corpus
 from roberta_plugin.pretraining.recipe import load, package_recipes
-from roberta_plugin.pretraining.run import PretrainSettings, make_plan
+from roberta_plugin.pretraining.run import make_plan
+from roberta_plugin.pretraining.settings import PretrainSettings
 from tests.conftest import REPOSITORY
 
 MINE = "summary: a\nhardware: b\ntext: c\ntrain: {{{}}}\n"

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,15 +17,14 @@ from roberta_plugin.launch.recipe import check_changes
 from roberta_plugin.launch.run_folder import write_record
 from roberta_plugin.pretraining.run import (
     RECORD,
-    PretrainSettings,
     check_record,
     command_line,
-    copy_text,
     make_plan,
     shown,
-    steps_of_text,
     train,
 )
+from roberta_plugin.pretraining.settings import PretrainSettings
+from roberta_plugin.pretraining.texts import check_texts, copy_text, steps_of_text
 
 
 def documents(number, *, lines=2):
@@ -118,6 +118,68 @@ def test_other_text_than_that_of_the_first_start_is_refused_by_what_differs(text
     text.write_text(documents(121))
     with pytest.raises(ValueError, match=r"DATA was .*text\.txt of [\d,]+ bytes and is .* now"):
         steps_of_text(given)
+
+
+def test_text_changed_under_its_name_and_size_is_refused_and_touched_text_is_not(text, given):
+    steps_of_text(given)
+    os.utime(text, (1, 1))
+    steps_of_text(given)
+    text.write_text(text.read_text().replace("This", "That"))
+    with pytest.raises(
+        ValueError, match=r"text\.txt has changed since .*run was made from it: give another --output-dir"
+    ):
+        steps_of_text(given)
+    with pytest.raises(ValueError, match="has changed since"):  # before anything else, with --dry-run as well
+        check_texts(given)
+
+
+def test_an_edited_copy_is_refused(given, tmp_path):
+    steps_of_text(given)
+    copy = tmp_path / "run" / "text" / "train.txt"
+    os.utime(copy, (1, 1))
+    steps_of_text(given)
+    copy.write_text(copy.read_text().replace("This", "That"))
+    with pytest.raises(ValueError, match=r"train\.txt is no longer the copy .* delete .*run"):
+        steps_of_text(given)
+
+
+@pytest.mark.parametrize("name", ["text/train.txt", "text/valid.txt", "tokenizer/dict.txt", "data-bin/train.bin"])
+def test_what_was_in_the_folder_before_is_neither_used_nor_overwritten(name, given, tmp_path):
+    path = tmp_path / "run" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("theirs")
+    for start in (steps_of_text, check_texts):
+        with pytest.raises(FileExistsError, match=rf"{name} was there before.*another --output-dir"):
+            start(given)
+    assert path.read_text() == "theirs" and not (tmp_path / "run" / "text.json").exists()
+
+
+def test_without_its_record_a_folder_takes_no_text_and_one_of_an_earlier_version_goes_on(given, tmp_path):
+    steps_of_text(given)
+    record = tmp_path / "run" / "text.json"
+    kept = read_json(record, keys=(), remedy="")
+    write_json(record, {name: kept[name] for name in kept if name not in ("versions", "sha256", "copies", "bad_lines")})
+    steps_of_text(given)
+    record.unlink()
+    with pytest.raises(FileExistsError, match=r"train\.txt was there before, and no text\.json says"):
+        steps_of_text(given)
+
+
+def test_own_text_in_the_folder_can_be_the_data(given, tmp_path):
+    folder = tmp_path / "run" / "text"
+    folder.mkdir(parents=True)
+    for name in ("train.txt", "valid.txt"):
+        (folder / name).write_text(documents(60))
+    names = {"data": [str(folder / "train.txt")], "valid": [str(folder / "valid.txt")]}
+    with pytest.raises(FileExistsError, match="give it as DATA, with --valid"):
+        steps_of_text(replace(given, data=names["data"]))
+    assert str(folder / "train.txt") in steps_of_text(replace(given, **names))[0]
+
+
+def test_bad_lines_that_are_left_out_are_counted_when_a_part_is_held_out(given, text, caplog):
+    text.write_bytes(text.read_bytes() + b"\xff\n\xfe\n")
+    steps_of_text(replace(given, reading=InputSettings(rules=LineRules(skip_bad_lines=True))))
+    assert "2 bad lines of the text left out" in caplog.text
 
 
 def test_text_and_tokenizer_may_have_moved_with_the_folder(tmp_path):
@@ -242,12 +304,15 @@ def test_no_time_here_is_said_for_gpus_that_are_not_here_nor_for_another_model(r
 def test_a_pipe_that_is_not_read_again_is_said_so(tmp_path, caplog):
     """Another text may come out of it."""
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "run" / "text").mkdir(parents=True)
-    for name in ("run/text/train.txt", "valid.txt"):
-        (tmp_path / name).write_text("A line of text.\n")
+    (tmp_path / "valid.txt").write_text("A line of text.\n")
     given = PretrainSettings(
         data=[str(tmp_path / "pipe")], valid=[str(tmp_path / "valid.txt")], output_dir=tmp_path / "run"
     )
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=["A line of text.\n"])
+    writer.start()
+    steps_of_text(given)
+    writer.join()
+    assert "not read again" not in caplog.text
     steps_of_text(given)
     assert f"not read again: the text is {tmp_path / 'run' / 'text' / 'train.txt'}" in caplog.text
 

@@ -87,6 +87,11 @@ DAMAGED = [
     ("two", rewritten(lambda ids: {**ids, "the": "9"}), r"the id '9' is not a whole number of one piece alone"),
     (
         "two",
+        rewritten(lambda ids: {**ids, **{f"a{one}": 300 + one for one in range(60_000)}, "again": 60_299}),
+        r"the id 60299 is not a whole number of one piece alone",  # at once, not after 60,000 x 60,000 steps
+    ),
+    (
+        "two",
         rewritten(lambda ids: {k: v for k, v in ids.items() if k != "\u0120"}),
         r"has no id, and RoBERTa's BPE kno",
     ),

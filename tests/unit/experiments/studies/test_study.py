@@ -54,7 +54,9 @@ def asked(tmp_path, monkeypatch):
 
         monkeypatch.setattr(study_study, "train_grid", train_grid)
         monkeypatch.setattr(sweep, "train_grid", train_grid)
-        given = StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings)
+        given = StudySettings(
+            study=path, output_dir=tmp_path, parallel=3, retries=0 if settings.get("slurm") else 2, **settings
+        )
         work = Work(given, planned, print)
         work.pretrain()
         probe = TuningProbe(name="MNLI", task="RTE", raw=tmp_path, tokenizer=tmp_path, max_length=16)
