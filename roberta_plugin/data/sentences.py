@@ -34,6 +34,7 @@ import numpy as np
 import regex  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from roberta_plugin.data.white_space import strip
 from roberta_plugin.extras import require
 
 _LONGEST = 20_000  # characters given to the library at a time: its time grows faster than the text
@@ -92,7 +93,7 @@ def _split(text: str) -> list[str]:
     # By position in the text: the library spells some tokens otherwise, such as "n't".
     starts = [sentence[0].offset for sentence in segmenter.split(tokenizer.tokenize(text)) if sentence]
     bounds = [0, *starts[1:], len(text)]
-    pieces = (text[start:stop].strip() for start, stop in pairwise(bounds))
+    pieces = (strip(text[start:stop]) for start, stop in pairwise(bounds))
     return [piece for piece in pieces if piece]
 
 

@@ -10,7 +10,7 @@ Example: '["a", "b"]', "['a', 'b']", "('a', 'b')", "['a' 'b']" and "array(['a', 
 What a model reads of a text's white space, in training, `roberta predict`, the hub and exported tokenizers (`as_read`):
 
     kept       all of it
-    stripped   none at the ends
+    stripped   none at the ends; white space is Unicode's (`data/white_space.py`)
     one_line   none at the ends, and one space for each run of it
     spaces     all of it, with spaces for line ends, of which the text of pretraining has none
 """
@@ -27,6 +27,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal
 
+from roberta_plugin.data.white_space import one_line as one_line
+from roberta_plugin.data.white_space import strip
 from roberta_plugin.tables import Row, check_list, check_text, short
 
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
@@ -204,15 +206,7 @@ def as_read(text: str, white_space: WhiteSpace) -> str:
         return text.translate(_LINE_ENDS)
     if white_space == "one_line":
         return one_line(text)
-    return text.strip() if white_space == "stripped" else text
-
-
-def one_line(text: str) -> str:
-    """The text with every run of white space replaced by one space.
-
-    Example: " a\\n\\tb " -> "a b".
-    """
-    return " ".join(text.split())
+    return strip(text) if white_space == "stripped" else text
 
 
 class NotedValues(dict[str, Any]):

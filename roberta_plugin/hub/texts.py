@@ -20,6 +20,7 @@ from torch import Tensor
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens, Tokenizer
 from roberta_plugin.data.vocabulary import MASK, Vocabulary
+from roberta_plugin.data.white_space import rstrip
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import split_words
 from roberta_plugin.tables import check_text, short
@@ -126,7 +127,7 @@ class TextCodec:
 
     def before_mask(self, text: str) -> str:
         """The text before a mask as the model sees it."""
-        return text if self.mask_keeps_space else text.rstrip()
+        return text if self.mask_keeps_space else rstrip(text)
 
     def sequences(self, texts: Sequence[Text], *, no_separator: bool = False) -> list[NDArray[np.int64]]:
         """The model's input (T,) of each text: `<s> a </s>`, or of each pair: `<s> a </s> </s> b </s>`.

@@ -61,7 +61,17 @@ USES_FAIRSEQ = (
     *("experiments/inference.py", "cli/doctor.py", "cli/plan.py"),
 )
 STAGES = [
-    *("array_files", "rounding", "corpora", "text_inputs", "sentences", "tokenizers", "vocabulary", "mmap_tokens"),
+    *(
+        "array_files",
+        "rounding",
+        "white_space",
+        "corpora",
+        "text_inputs",
+        "sentences",
+        "tokenizers",
+        "vocabulary",
+        "mmap_tokens",
+    ),
     *("manifest", "binarize", "blocks", "block_tables", "mixture", "counter_random", "block_order", "pair_chunks"),
     *("pairs", "dynamic_masking", "batches", "block_batches", "block_dataset", "masked_lm_dataset", "pair_dataset"),
     *("neighbor_baseline", "count_baselines", "corpus_statistics"),

@@ -25,6 +25,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.data.white_space import strip
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Numbers, all_files, by_split, find_files
 from roberta_plugin.finetuning.benchmarks.pronouns import schema_examples
 from roberta_plugin.finetuning.examples import Example
@@ -200,7 +201,7 @@ class _Columns:
                 f"{place}: {len(values)} columns where there should be {self.num_columns}. Either the line is cut off, "
                 "or a text holds a tab or a line end; correct or remove the line."
             )
-        sentences = tuple(values[column].strip() for column in self.sentences)
+        sentences = tuple(strip(values[column]) for column in self.sentences)
         if not all(sentences) and not (self.files.leaves_out_broken_rows and not self.source.is_labelled):
             raise _BrokenRowError(f"{place}: a sentence is empty. Correct or remove the line.")
         row_id = str(index) if self.id is None else values[self.id]

@@ -44,6 +44,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.data.white_space import strip
 from roberta_plugin.finetuning.benchmarks.base import read_rows
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.phrase_ranking import (
@@ -230,7 +231,7 @@ def read_wsc(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
 
 def read_winogrande(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
     """The example of a row of WinoGrande: `option1` is the phrase, and the label says whether it is right."""
-    sentence, first, second = (row.text(name).strip() for name in ("sentence", "option1", "option2"))
+    sentence, first, second = (strip(row.text(name)) for name in ("sentence", "option1", "option2"))
     if GAP not in sentence:
         raise ValueError(f"{row.where}: the sentence has no gap {GAP!r} for the options. Correct or remove the line.")
     if first == second:

@@ -38,6 +38,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
+from roberta_plugin.data.white_space import strip
 from roberta_plugin.finetuning.benchmarks.base import (
     LABELLED,
     Benchmark,
@@ -78,7 +79,7 @@ _OFFICIAL = {("SuperRTE", "test"): "RTE", ("SuperRTE", "ax_b"): "AX-b", ("SuperR
 
 
 def _columns(*names: str) -> Texts:
-    return lambda row: tuple(row.text(name).strip() for name in names)
+    return lambda row: tuple(strip(row.text(name)) for name in names)
 
 
 _PREMISE = _columns("premise", "hypothesis")
@@ -107,16 +108,16 @@ def _marked(row: Row, which: str) -> str:
             f"{row.where}: start{which} {start} and end{which} {end} mark no word of sentence{which}, which has "
             f"{len(sentence)} characters. Correct them."
         )
-    return f"{sentence[:start]}{MARK} {sentence[start:end]} {MARK}{sentence[end:]}".strip()
+    return strip(f"{sentence[:start]}{MARK} {sentence[start:end]} {MARK}{sentence[end:]}")
 
 
 def _read_multirc(row: Row, *, labelled: bool) -> Iterator[Example]:
     """Each answer to each question about a paragraph: is it right? Several answers of a question may be."""
     passage = row.object_of("passage")
-    paragraph = passage.text("text").strip()
+    paragraph = strip(passage.text("text"))
     for question in passage.objects_of("questions"):
         for answer in question.objects_of("answers"):
-            asked = f"{question.text('question').strip()} {answer.text('text', may_be_empty=True).strip()}".strip()
+            asked = strip(f"{strip(question.text('question'))} {strip(answer.text('text', may_be_empty=True))}")
             ids = [row.number("idx"), question.number("idx"), answer.number("idx")]
             target = str(answer.label("label", (0, 1))) if labelled else None
             yield Example(row.path, row.line, ids, (paragraph, asked), target, question=tuple(ids[:2]))
@@ -349,9 +350,9 @@ def _choice_example(
 def read_copa(row: Row, split: str) -> Iterator[Example]:
     """A premise, and two alternatives for its cause or effect."""
     asked = list(_QUESTIONS.values())[row.label("question", tuple(_QUESTIONS))]
-    options = tuple(row.text(name).strip() for name in ("choice1", "choice2"))
+    options = tuple(strip(row.text(name)) for name in ("choice1", "choice2"))
     label = row.label("label", (0, 1)) if split in LABELLED else NO_ANSWER
-    yield _choice_example(row, row.number("idx"), (row.text("premise").strip(), f"{asked} {SLOT}"), options, label)
+    yield _choice_example(row, row.number("idx"), (strip(row.text("premise")), f"{asked} {SLOT}"), options, label)
 
 
 def read_commonsense_qa(row: Row, split: str) -> Iterator[Example]:
@@ -359,11 +360,11 @@ def read_commonsense_qa(row: Row, split: str) -> Iterator[Example]:
     question = row.object_of("question")
     choices = question.objects_of("choices")
     letters = tuple(choice.text("label") for choice in choices)
-    options = tuple(choice.text("text").strip() for choice in choices)
+    options = tuple(strip(choice.text("text")) for choice in choices)
     if len(options) < 2 or len(set(letters)) < len(letters):
         raise ValueError(f"{question.where}: choices must be two or more with different labels, found {letters}.")
     label = row.label("answerKey", letters) if split in LABELLED else NO_ANSWER
-    yield _choice_example(row, row.text("id"), (f"Q: {question.text('stem').strip()}", f"A: {SLOT}"), options, label)
+    yield _choice_example(row, row.text("id"), (f"Q: {strip(question.text('stem'))}", f"A: {SLOT}"), options, label)
 
 
 def read_record(row: Row, split: str) -> Iterator[Example]:
@@ -377,7 +378,7 @@ def read_record(row: Row, split: str) -> Iterator[Example]:
     whole = passage.text("text")
     names = tuple(dict.fromkeys(_entity(whole, span) for span in passage.objects_of("entities")))
     for query in row.objects_of("qas"):
-        texts = (_as_sentences(whole), query.text("query").strip())
+        texts = (_as_sentences(whole), strip(query.text("query")))
         if SLOT not in texts[1]:
             raise ValueError(f"{query.where}: the query has no {SLOT}. Correct or remove it.")
         number = query.number("idx")
@@ -413,7 +414,7 @@ def _as_sentences(text: str) -> str:
 
     Example: "It rained\\n@highlight\\nRain in Rome." -> "It rained. Rain in Rome."
     """
-    parts = [part for part in _HIGHLIGHT.split(text.strip()) if part]
+    parts = [part for part in _HIGHLIGHT.split(strip(text)) if part]
     ended = [part if part.endswith((".", "!", "?", '"', "'")) else f"{part}." for part in parts[:-1]]
     return " ".join([*ended, *parts[-1:]])
 
@@ -425,7 +426,7 @@ def record_asked(content: Mapping[str, Any]) -> Example:
     if SLOT not in query or not isinstance(names, list) or len(names) < 2:
         raise ValueError(f"the record: query needs {SLOT}, and entities two texts or more. Correct them.")
     options = tuple(check_text(name, "entities", row.where) for name in names)
-    return _choice_example(row, 0, (_as_sentences(row.text("passage")), query.strip()), options, NO_ANSWER)
+    return _choice_example(row, 0, (_as_sentences(row.text("passage")), strip(query)), options, NO_ANSWER)
 
 
 def asked_by(reader: Reader) -> Callable[[Mapping[str, Any]], Example]:

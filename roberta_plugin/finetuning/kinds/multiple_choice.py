@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.data.white_space import strip
 from roberta_plugin.finetuning.examples import Example, is_missing, label_of
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, logits_of, marked, rounded
 from roberta_plugin.finetuning.kinds.foreign_rows import named_options
@@ -81,7 +82,7 @@ def question_with_option(question: str, option: str) -> str:
     question, option = one_line(question), one_line(option)
     if "_" in question:
         return one_line(_BLANK.sub(lambda match: option, question))
-    return f"{question} {option}".strip()
+    return strip(f"{question} {option}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from roberta_plugin.data.white_space import rstrip
 from roberta_plugin.extras import require
 from roberta_plugin.finetuning.kinds.base import Answer, Kind, logits_of
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, judge_two_labels, mean_probabilities
@@ -208,7 +209,7 @@ def schema_inputs(schema: Schema, encoder: Encoder, *, max_length: int) -> Schem
     drain" -> `<s> The drain is clogged with hair. The hair has to be cleaned. </s>` and `<s> The drain is clogged with
     hair. The drain has to be cleaned. </s>`, with the same tokens before and after the phrase.
     """
-    text = schema.before.rstrip()
+    text = rstrip(schema.before)
     space = schema.before[len(text) :]  # byte-level BPE: a space belongs to the word that follows
     before, after = encoder.ids(text), encoder.ids(schema.after)
     phrases = [encoder.ids(space + phrase) for phrase in schema.phrases]

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
+from roberta_plugin.data.white_space import strip
 from roberta_plugin.finetuning.examples import Example, is_missing
 from roberta_plugin.finetuning.kinds.answers import END, NO_PLACE, START, SquadAnswer, placed, written_answers
 from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, rounded
@@ -251,7 +252,7 @@ class QuestionAnswering(TableKind):
     def _decode(self, asked: Sequence[Question], located: Sequence[LocatedTokens]) -> list[RankedAnswers]:
         memory = _QuestionsInMemory([each.context for each in asked], located)
         encoder: Encoder = self.hub.codec.encoder
-        ids = encoder.ids_of_all([as_read(each.text, "spaces").strip() for each in asked])
+        ids = encoder.ids_of_all([strip(as_read(each.text, "spaces")) for each in asked])
         sequences: list[NDArray[np.int32]] = []
         for question_ids, tokens in zip(ids, located, strict=True):
             question_ids = question_ids[: self.windows.question_length]

@@ -33,6 +33,7 @@ import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
+from roberta_plugin.data.white_space import strip
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.answers import END, START, SquadAnswer
 from roberta_plugin.finetuning.kinds.metrics import normalize
@@ -94,7 +95,7 @@ class SplitMaker:
         blank = [is_blank(text, passage) for text, passage in zip(texts, passages, strict=True)]
         split.array("is_blank", np.concatenate(blank))
         split.array("first_token", np.cumsum([0, *(len(passage.ids) for passage in passages)]))
-        ids = self._encoder.ids_of_all([as_read(example.texts[1], "spaces").strip() for example in examples])
+        ids = self._encoder.ids_of_all([strip(as_read(example.texts[1], "spaces")) for example in examples])
         for example, question_ids in zip(examples, ids, strict=True):
             number = numbers[example.texts[0]]
             target = self._target(example, passages[number])

@@ -32,6 +32,7 @@ import numpy as np
 import regex  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from roberta_plugin.data.white_space import is_blank
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.windows import cut
@@ -117,8 +118,8 @@ def _spelled(words: Sequence[str]) -> list[str]:
     result: list[str] = []
     space = ""
     for word in words:
-        result.append(space + word if word.strip() else "")
-        space = " " if word.strip() else space
+        result.append("" if is_blank(word) else space + word)
+        space = space if is_blank(word) else " "
     return result
 
 

@@ -541,3 +541,10 @@ def test_the_dictionary_is_the_one_that_fairseq_reads(tmp_path, more):
     expected.add_symbol("<mask>")
     found = fairseq_dictionary(Vocabulary.load(path))
     assert vars(found) == vars(expected)
+
+
+@pytest.mark.parametrize("character", ["\x1c", "\x1f"])
+def test_what_is_white_space_for_python_alone_is_a_character_before_a_mask(hub, character):
+    ids = hub.encode(f"a {character} <mask> b").tolist()
+    assert ids == [*hub.encode(f"a {character}").tolist()[:-1], hub.vocabulary.mask_id, *hub.encode(" b").tolist()[1:]]
+    assert hub.encode("a \u2003 <mask>").tolist() == hub.encode("a <mask>").tolist()
