@@ -199,7 +199,8 @@ class Kind(ABC):
 
         They are how it reads texts, and what it makes of them.
         """
-        return {"max_length": trained["max_length"]} if trained.get("kind") == cls.name else {}
+        is_same = trained.get("kind") == cls.name and "max_length" in trained
+        return {"max_length": trained["max_length"]} if is_same else {}
 
     def keeps_rows(self, labels: Sequence[str]) -> bool:
         """Whether a training keeps the rows of a head that it starts from, if only these labels are among its own."""
