@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import glob
 import os
-import queue
 import re
 import stat
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import IO, Any, Literal, TypeVar
+from typing import IO, Any, Literal
 
+from roberta_plugin.data.text_inputs_ahead import read_ahead
 from roberta_plugin.data.text_inputs_compressed import COMPRESSIONS, MAGIC, CountedFile, decompressed_pieces
 from roberta_plugin.data.text_inputs_json import check_json_lines, looks_like_json_lines
 from roberta_plugin.data.text_inputs_remote import (
@@ -40,7 +39,6 @@ from roberta_plugin.data.text_inputs_remote import (
 from roberta_plugin.json_files import parse_json
 from roberta_plugin.settings import nearest
 
-T = TypeVar("T")
 _OPEN_FILE = re.compile(r"/(?:dev|proc/self)/fd/(\d+)|/dev/stdin")
 
 
@@ -51,45 +49,6 @@ def open_input(path: str, *, is_sequential: bool = True) -> Any:
     if match := _OPEN_FILE.fullmatch(path):
         return open(int(match[1] or 0), "rb", closefd=False)
     return open(path, "rb")
-
-
-def read_ahead(pieces: Iterator[T], *, most: int = 2) -> Iterator[T]:
-    """Read the pieces in a thread: decompression releases the interpreter lock, so encoding runs meanwhile."""
-    yield from (piece for piece in read_when_ready(pieces, most=most, patience=None) if piece is not None)
-
-
-def read_when_ready(pieces: Iterator[T], *, most: int, patience: float | None) -> Iterator[T | None]:
-    """Read the pieces in a thread, up to `most` ahead; None where one has not come for so many seconds."""
-    pieces_read: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(maxsize=most)
-    is_given_up = threading.Event()
-
-    def read() -> None:
-        try:
-            for piece in pieces:
-                pieces_read.put((piece,))
-                if is_given_up.is_set():
-                    return
-            pieces_read.put(None)
-        except BaseException as error:
-            pieces_read.put(error)
-
-    threading.Thread(target=read, daemon=True).start()
-    try:
-        while True:
-            try:
-                piece = pieces_read.get(timeout=patience)
-            except queue.Empty:
-                yield None
-                piece = pieces_read.get()
-            if piece is None:
-                return
-            if isinstance(piece, BaseException):
-                raise piece
-            yield piece[0]
-    finally:
-        is_given_up.set()
-        while not pieces_read.empty():  # the thread may be waiting for room
-            pieces_read.get_nowait()
 
 
 Form = Literal["text", "jsonl", "csv", "tsv", "parquet", "arrow"]
@@ -363,6 +322,8 @@ def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
             )
     elif not head:
         raise ValueError(f"{name} is empty, so it is not a {suffix} file: copy or download it again.")
+    if source.form == "jsonl" and not suffix:
+        check_json_lines(head, name)
     if text_format != "auto" or by_name is not None:
         return source
     if suffix:

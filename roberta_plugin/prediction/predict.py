@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.text_inputs_files import read_when_ready
+from roberta_plugin.data.text_inputs_ahead import read_when_ready
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of_task
 from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS, kind_class

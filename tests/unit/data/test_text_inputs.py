@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from roberta_plugin.data import text_inputs_files
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
+from roberta_plugin.data.text_inputs_ahead import read_ahead, read_when_ready
 from roberta_plugin.data.text_inputs_compressed import decompressed_pieces
-from roberta_plugin.data.text_inputs_files import TextInput, find_inputs, read_ahead
+from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 from tests.refusals import refused
 
 KEEP = LineRules(keep_spaces=True)
@@ -200,6 +201,24 @@ def test_a_long_first_record_is_recognized_and_braces_are_no_record(tmp_path):
     assert [source.form for source in find_inputs([tmp_path / "c4.json", tmp_path / "code.txt"])] == ["jsonl", "text"]
 
 
+def test_a_piece_that_is_not_there_yet_keeps_none_of_those_before_it_waiting():
+    may_go_on = threading.Event()
+
+    def pieces():
+        yield 1
+        may_go_on.wait(60)
+        yield 2
+        raise ValueError("no more")
+
+    found = read_when_ready(pieces(), most=9, patience=0.0)
+    assert [next(found), next(found)] == [1, None]
+    may_go_on.set()
+    assert next(piece for piece in found if piece is not None) == 2
+    with pytest.raises(ValueError, match="no more"):
+        list(found)
+    assert list(read_ahead(iter(range(9)))) == list(range(9))
+
+
 NOT_JSON_LINES = r"is JSON, but not one record per line.*--format text"
 
 
@@ -208,6 +227,7 @@ NOT_JSON_LINES = r"is JSON, but not one record per line.*--format text"
     [
         ("all.json", b'[\n{"text": "one"}\n]\n', NOT_JSON_LINES),
         ("all.json", b'{\n  "text": "one"\n}\n', NOT_JSON_LINES),
+        ("all.jsonl", b'[{"text": "one"}]', r"is JSON, but not one record per line: it is an array.*jq -c"),
         ("part-0.txt", RECORD_LINES, r"begins like JSON Lines.*--format jsonl, or --format text"),
         *(("text.txt", ARCHIVES[end](b"text\n" * 99), f"is .*compressed with .*{end}") for end in ARCHIVES),
         *((f"a.{end}", b"", "is empty") for end in ARCHIVES),
