@@ -88,7 +88,6 @@ setup(
         "scipy>=1.16",
         "scikit-learn>=1.4.2",  # the baseline of text classification; fairseq requires it, too
         "packaging>=22",  # reads requirements, for `roberta doctor`
-        "typing_extensions>=4.10",  # torch requires it, too
     ],
     extras_require={
         "onnx": ONNX,

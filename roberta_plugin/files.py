@@ -12,6 +12,7 @@ import re
 import secrets
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -159,6 +160,14 @@ def files_below(folders: Iterable[Path], pattern: str) -> list[Path]:
             raise FileNotFoundError(f"There is no folder {folder}: check the path.")
         files.update({path.resolve(): path for path in folder.rglob(pattern) if path.is_file()})
     return sorted(files.values())
+
+
+def cache_folder() -> Path:
+    """The folder of this package among the user's caches; of a user without a home, one of the temporary folder."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if cache.startswith("~"):
+        return Path(tempfile.gettempdir()) / f"roberta_plugin-{os.getuid()}"
+    return Path(cache) / "roberta_plugin"
 
 
 def sync_folder(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 from roberta_plugin.files import write_text
 from roberta_plugin.settings import short
 
+_SURROGATES = re.compile("[\\ud800-\\udfff]")
 _NO_TYPES: Mapping[str, Any] = {}
 _OF_JSON: Mapping[Any, tuple[type, str]] = {  # types of Python -> theirs in JSON, and in words
     **dict.fromkeys((dict, Mapping), (dict, "an object")),
@@ -85,8 +87,12 @@ def write_json(path: Path, content: Any, **options: Any) -> None:
 
 
 def json_text(value: Any, **options: Any) -> str:
-    """A value as JSON, with null for each number that is not finite; `options` are those of `json.dumps`."""
-    return json.dumps(plain(value), allow_nan=False, **options)
+    """A value as JSON, with null for each number that is not finite; `options` are those of `json.dumps`.
+
+    Names of files that are not UTF-8, which Python gives as halves of surrogate pairs, are escaped.
+    """
+    text = json.dumps(plain(value), allow_nan=False, **options)
+    return _SURROGATES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def plain(value: Any) -> Any:

@@ -223,8 +223,8 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print at once, also into a pipe."""
-    print(text, flush=True)
+    """Print at once, also into a pipe; of a name that is not UTF-8, the bytes as Python escapes them."""
+    print(text.encode(errors="backslashreplace").decode(), flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)

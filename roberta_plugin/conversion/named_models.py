@@ -199,6 +199,11 @@ def _explained(error: Exception, name: str, repository: str, revision: str | Non
         )
     if status in (401, 403):
         return FileNotFoundError(f"{hub} refuses the token with which {name} was asked for: {_TOKEN} anew.")
+    if isinstance(error, RuntimeError) and "home directory" in str(error):
+        return FileNotFoundError(
+            f"{nothing_here}, and a model of that name has no place to be kept in: this user has no home. Set HF_HOME "
+            "(for fairseq's archives TORCH_HOME) and HOME to a folder, and run the same command again."
+        )
     return FileNotFoundError(
         f"{nothing_here}, and the model of that name could not be fetched from {hub} ({_why(error)}). Run the same "
         "command again, which continues, or give a folder."

@@ -51,7 +51,7 @@ from roberta_plugin.data.blocks import (
 )
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
 from roberta_plugin.data.rounding import round_up
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, cache_folder
 from roberta_plugin.locks import one_writer
 
 logger = logging.getLogger(__name__)
@@ -288,7 +288,7 @@ def _possible_paths(made_of: dict[str, Any], prefix: str) -> list[Path]:
     data = Path(prefix).absolute()
     # fairseq takes a file whose name begins with "valid1" for a validation set.
     name = f"blocks-{data.name}-{made_of['break_mode']}-{made_of['block_length']}.table"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "roberta_plugin"
+    cache = cache_folder()
     key = hashlib.sha256(json.dumps([os.fspath(data), made_of]).encode()).hexdigest()[:16]
     return [data.parent / name, cache / f"{key}-{name}"]
 

@@ -14,6 +14,7 @@ Example: the part [0, 5) of "ab\\n cd\\n\\nef" holds the lines "ab" and " cd"; i
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 import re
@@ -37,6 +38,7 @@ from roberta_plugin.data.text_inputs_remote import (
     without_secrets,
 )
 from roberta_plugin.json_files import parse_json
+from roberta_plugin.progress import progress_bar
 from roberta_plugin.settings import nearest
 
 _OPEN_FILE = re.compile(r"/(?:dev|proc/self)/fd/(\d+)|/dev/stdin")
@@ -62,6 +64,8 @@ ENDINGS: Mapping[str, Form] = {
 STANDARD_INPUT = "-"
 _PART = re.compile(r"part[-.](\d+)")  # Spark's, Dask's
 _BYTES_TO_LOOK_AT = 2**16
+_MANY = 2000  # files, which take a second or more
+_looks: dict[tuple[Any, ...], TextInput] = {}
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 SPREADSHEET = (
     'save a spreadsheet as CSV (UTF-8) in its program, or convert it by `python -c "import pandas; '
@@ -163,8 +167,8 @@ def find_inputs(
     seen: set[str] = set()
     for name in patterns:
         pattern = os.fspath(name)
-        for path in _paths_of(pattern):
-            key = path if is_url(path) else pattern if pattern == STANDARD_INPUT else os.path.realpath(path)
+        for path in _counted_aloud(_paths_of(pattern), text_format):
+            key = path if is_url(path) else pattern if pattern == STANDARD_INPUT else _real_path(path)
             if key in seen:
                 raise ValueError(f"The text file {without_secrets(path)} is given twice: name each input once.")
             seen.add(key)
@@ -174,6 +178,25 @@ def find_inputs(
     if not inputs:
         raise FileNotFoundError("No text file given: name at least one input.")
     return inputs
+
+
+def _counted_aloud(paths: list[str], text_format: TextFormat) -> Iterable[str]:
+    """The paths, with a bar where there are so many that a look at each takes a while, at the first time."""
+    if len(paths) < _MANY or _look_key(paths[-1], text_format) in _looks:
+        return paths
+    bar: Iterable[str] = progress_bar("files of text", iterable=paths, unit="file")
+    return bar
+
+
+def _real_path(path: str) -> str:
+    """As os.path.realpath, with one question for each folder instead of one for each part of each path."""
+    folder, name = os.path.split(path)
+    return os.path.realpath(path) if os.path.islink(path) else os.path.join(_real_folder(os.path.abspath(folder)), name)
+
+
+@functools.cache
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 def named_form(name: str) -> tuple[Form | None, str]:
@@ -293,7 +316,24 @@ def is_stream(path: str) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
 
 
+def _look_key(path: str, text_format: TextFormat) -> tuple[Any, ...] | None:
+    """What a look at a file depends on; None for a URL and a pipe."""
+    if is_url(path) or is_stream(path):
+        return None
+    status = os.stat(path)
+    return path, text_format, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, os.getcwd()
+
+
 def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
+    """Look at the first bytes of an input, once for as long as it does not change."""
+    if (key := _look_key(path, text_format)) is None:
+        return _first_look_at(path, name, text_format)
+    if key not in _looks:
+        _looks[key] = _first_look_at(path, name, text_format)
+    return _looks[key]
+
+
+def _first_look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
     form: Form = "text" if text_format == "auto" else text_format
     if name == STANDARD_INPUT or is_stream(path):
         if sys.platform != "linux":

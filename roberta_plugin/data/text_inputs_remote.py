@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, cache_folder
 
 _PROTOCOL = r"[A-Za-z][A-Za-z0-9+.-]*"
 _URL = re.compile(rf"(?:{_PROTOCOL}::)*{_PROTOCOL}://")  # simplecache::https://host/a.txt
@@ -155,7 +154,7 @@ def is_web_page(url: str, head: bytes) -> bool:
 def fetch(url: str) -> Path:
     """A copy of a file in the user's cache; it is made again where the server names no version, or another one."""
     size, version = identity(url)
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "roberta_plugin" / "tables"
+    folder = cache_folder() / "tables"
     key = hashlib.sha256("\n".join([url, str(size), version]).encode()).hexdigest()[:16]
     path = folder / key / file_name(url).rpartition("/")[2]
     if not version or not path.exists():

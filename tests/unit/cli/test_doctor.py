@@ -1,7 +1,9 @@
 """roberta doctor and inspect: what is here, and whether it is whole."""
 
+import ast
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -192,3 +194,16 @@ def test_user_errors_are_one_line(data_bin, capsys):
         (data_bin / name).unlink()
     assert main(["inspect", str(data_bin)]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_no_package_is_required_twice():
+    tree = ast.parse((REPOSITORY / "setup.py").read_text())
+    (names,) = (
+        word.value
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        for word in call.keywords
+        if word.arg == "install_requires"
+    )
+    found = [re.split(r"[^\w-]", each.value)[0].replace("_", "-") for each in names.elts]
+    assert len(found) > 9 and len(found) == len(set(found))
