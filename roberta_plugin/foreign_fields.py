@@ -32,6 +32,10 @@ def only(*values: Any) -> Field:
     return Field("it would be another model", values, is_refused=True)
 
 
+FLAG = Field("used", (True, False), is_refused=True)
+"""A field that is true or false; texts such as "false", which are true to many a program, are refused."""
+
+
 def noted(reason: str, *values: Any) -> Field:
     """A field that other programs follow and this one does not, unless it has one of these values."""
     return Field(reason, values)
@@ -58,10 +62,10 @@ def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy
             if field.is_refused:
                 listed = " or ".join(repr(one) for one in field.allowed if one is not None)
                 read = f"only {listed} is" if listed else "no value is"
-                raise ValueError(f"{where}: {name} is {value!r:.80}, and {read} read here. {remedy}")
+                raise ValueError(f"{where}: {name} is {value!r:.80}, and {read} read here. {remedy}".rstrip())
             notes.append(f"{where}: {name} is {value!r:.80}, which is not followed: {field.reason}.")
     if unknown:
-        notes.append(f"{where} has fields that are not known here, and without effect: {', '.join(unknown)}.")
+        notes.append(f"{where} has fields that are not read here: {', '.join(unknown)}.")
     return notes
 
 

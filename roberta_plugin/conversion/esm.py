@@ -30,7 +30,8 @@ SPECIAL_IDS: Mapping[str, str] = {"mask_token_id": "<mask>"}
 HAS_POOLER = True
 FIELDS: Table = {
     **CONFIG,
-    **dict.fromkeys(("position_embedding_type", "rope_theta", "emb_layer_norm_before"), USED),
+    **dict.fromkeys(("position_embedding_type", "rope_theta"), USED),
+    "emb_layer_norm_before": only(True, False, None),
     **dict.fromkeys(("token_dropout", "is_folding_model"), only(False, None)),
     **dict.fromkeys(("head_dim", "rope_parameters", "rope_scaling"), only(None)),
     **dict.fromkeys(("esmfold_config", "vocab_list"), without_effect("only of a folding model")),

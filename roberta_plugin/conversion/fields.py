@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from roberta_plugin.data.tokenizers.huggingface_fields import COPY, OF_GENERATION, OF_PYTHON, SHORTEST, well_formed
-from roberta_plugin.foreign_fields import USED, Table, check_fields, noted, only, without_effect
+from roberta_plugin.foreign_fields import FLAG, USED, Table, check_fields, noted, only, without_effect
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import saved_options
 from roberta_plugin.settings import short
@@ -31,7 +31,6 @@ CONFIG: Table = {
             *(
                 "num_labels",
                 "_num_labels",
-                "tie_word_embeddings",
                 "fine_tuned_on",
                 "text_layout",
                 "embedding",
@@ -40,11 +39,14 @@ CONFIG: Table = {
         ),
         USED,
     ),
+    "tie_word_embeddings": FLAG,
     "position_embedding_type": only("absolute", None),
     "pad_token_id": only(1),
     "pruned_heads": only({}, None),
     "quantization_config": only(None),
-    **dict.fromkeys(("is_decoder", "add_cross_attention", "is_encoder_decoder"), only(False, None)),
+    # With is_causal a token sees those on its left alone, in any class of transformers.
+    **dict.fromkeys(("is_decoder", "add_cross_attention", "is_encoder_decoder", "is_causal"), only(False, None)),
+    "transformers_weights": only(None),  # weights in a file of another name
     "problem_type": only(None, "", "regression", "single_label_classification", "multi_label_classification"),
     "auto_map": noted("code of other authors is not run", None, {}),
     "sentence_transformers": noted("answers are the model's own numbers, as transformers has them", None, {}),
@@ -84,7 +86,8 @@ CONFIG: Table = {
 
 # What peft adds to the weights, and what would change them otherwise.
 ADAPTER: Table = {
-    **dict.fromkeys(("r", "lora_alpha", "use_rslora", "modules_to_save"), USED),
+    **dict.fromkeys(("r", "lora_alpha", "modules_to_save"), USED),
+    "use_rslora": FLAG,
     "peft_type": only("LORA"),
     # These take their share out of the base model's weights, which then are not those of its own folder.
     "init_lora_weights": only(True, False, "gaussian", "orthogonal", "eva", None),
@@ -122,12 +125,13 @@ _IDENTITY = "torch.nn.modules.linear.Identity"
 MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
 """Parts of a model that are read; dropout does nothing in a trained one."""
 POOLING: Table = {
+    "pooling_mode": USED,
     **dict.fromkeys(
         (
-            *("pooling_mode", "pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_max_tokens"),
+            *("pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_max_tokens"),
             *("pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"),
         ),
-        USED,
+        FLAG,
     ),
     **dict.fromkeys(("embedding_dimension", "word_embedding_dimension"), without_effect("the weights say it")),
     "include_prompt": without_effect("there is no prompt"),

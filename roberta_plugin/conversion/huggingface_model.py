@@ -218,7 +218,8 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     family = family_called(model_type)
     for name in (*_DROPOUTS, *(family.DROPOUTS if family else ()), "classifier_dropout"):
         value = config.get(name)
-        if value is not None and (not isinstance(value, int | float) or not 0 <= value <= 1):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and (not is_number or not 0 <= value <= 1):
             raise ValueError(f"{path}: {name} must be a number from 0 to 1, got {short(value)}.")
     epsilon = config.get("layer_norm_eps", _THEIR_EPSILON)
     if not isinstance(epsilon, float) or not 0.0 < epsilon <= 1.0:

@@ -8,6 +8,7 @@ Shapes: L layers, D model dimension.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from roberta_plugin.conversion.fields import CONFIG, OF_TRAINING, rotary_base
 from roberta_plugin.conversion.portable import MASKED_LM, translate
-from roberta_plugin.foreign_fields import USED, Table, only, without_effect
+from roberta_plugin.foreign_fields import FLAG, USED, Table, only, without_effect
 from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.settings import short
 
@@ -42,17 +43,19 @@ FIELDS: Table = {
     **CONFIG,
     **dict.fromkeys(
         (
-            *("hidden_activation", "norm_eps", "norm_bias", "local_attention", "layer_types", "rope_parameters"),
+            *("hidden_activation", "norm_eps", "local_attention", "layer_types", "rope_parameters"),
             *("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta", "classifier_activation"),
-            *("embedding_dropout", "attention_dropout", "mlp_dropout", "attention_bias", "mlp_bias", "classifier_bias"),
+            *("embedding_dropout", "attention_dropout", "mlp_dropout"),
         ),
         USED,
     ),
+    **dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"), FLAG),
     "decoder_bias": only(True, None),
     "sparse_prediction": only(False, None),
     # It would set local_attention.
     **dict.fromkeys(("rope_scaling", "head_dim", "sliding_window"), only(None)),
-    **dict.fromkeys(("classifier_pooling", "classifier_dropout"), _OF_OTHER_HEADS),
+    "classifier_pooling": only("cls", "mean", None),  # without effect on the masked-LM head, the only one
+    "classifier_dropout": _OF_OTHER_HEADS,
     **dict.fromkeys(("pad_token_id", "cls_token_id"), without_effect("the tokenizer's files say it")),
     **dict.fromkeys(("position_embedding_type", "layer_norm_eps"), without_effect("ModernBERT does not read it")),
     "sparse_pred_ignore_index": without_effect("only with sparse_prediction"),
@@ -84,6 +87,13 @@ _NAMES = {
 }
 # fmt: on
 _BACK = {theirs: ours for ours, theirs in _NAMES.items()}
+# Field of config.json -> the option that says the opposite, and the modules with these biases.
+_FIELDS_OF_BIASES = {
+    "norm_bias": ("no_norm_bias", r"norm"),
+    "attention_bias": ("no_linear_bias", r"attn\.(Wqkv|Wo)"),
+    "mlp_bias": ("no_linear_bias", r"mlp\.(Wi|Wo)"),
+    "classifier_bias": ("no_linear_bias", r"head\.dense"),
+}
 _JOINED, _PROJECTIONS = "attention.self.qkv", ("query", "key", "value")
 
 
@@ -170,14 +180,14 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _bases(config: Mapping[str, Any], path: Path) -> dict[str, float]:
     """The base of the angles of each kind of layers, in either form of the file."""
-    bases = {kind: config.get(_OLDER_BASES[kind]) or base for kind, base in _BASES.items()}
+    bases = {kind: config.get(_OLDER_BASES[kind], base) for kind, base in _BASES.items()}
     for kind, entry in (config.get("rope_parameters") or {}).items():
         is_known = kind in bases and isinstance(entry, dict)
         if not is_known or entry.get("rope_type", entry.get("type", "default")) != "default":  # type: an older name
             raise ValueError(
                 f"{path}: rope_parameters has {kind}: {entry!r:.80}, and only the rope_type default is read."
             )
-        bases[kind] = entry.get("rope_theta") or bases[kind]
+        bases[kind] = entry.get("rope_theta", bases[kind])
     return {kind: rotary_base(base, f"the rope_theta of {kind}", path) for kind, base in bases.items()}
 
 
@@ -195,6 +205,7 @@ def as_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[
         ValueError: for a parameter without a counterpart.
     """
     is_bare = any(name.startswith("embeddings.tok_embeddings") for name in state)
+    _check_biases(state, options)
     result: dict[str, Tensor] = {}
     for name, value in state.items():
         renamed = translate(f"model.{name}" if is_bare else name, _NAMES)
@@ -204,6 +215,20 @@ def as_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[
         else:
             result[renamed] = value
     return result
+
+
+def _check_biases(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> None:
+    """Refuse weights with biases that config.json says they lack, or the other way round."""
+    for field, (option, ending) in _FIELDS_OF_BIASES.items():
+        says = not options.get(option)
+        biases = [name for name in state if re.search(rf"{ending}\.bias$", name)]
+        weights = [name for name in state if re.search(rf"{ending}\.weight$", name)]
+        if weights and bool(biases) != says:
+            has = f"have one, {biases[0]}" if biases else f"lack that of {weights[0]}"
+            raise ValueError(
+                f"{field} is {str(says).lower()} in config.json, and the weights {has}: make it "
+                f"{str(not says).lower()}, or copy both files again from the same place."
+            )
 
 
 def from_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -7,9 +7,11 @@ the head as a whole, which peft calls a module to save. The model below, without
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -90,13 +92,19 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
         raise FileNotFoundError(f"--adapter {folder} has no {missing}: name the folder that peft has written.")
     notes = check_adapter(config, folder / CONFIG)
     rank, alpha = config["r"], config["lora_alpha"]
-    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+    are_numbers = isinstance(rank, int) and isinstance(alpha, int | float) and bool not in (type(rank), type(alpha))
+    if not are_numbers or rank < 1 or not math.isfinite(alpha):
         where = folder / CONFIG
         raise ValueError(f"{where}: r and lora_alpha must be numbers, got {rank!r} and {alpha!r}. {_ADVICE}")
     scale = float(alpha / (rank**0.5 if config.get("use_rslora") else rank))
     parameters, head = dict(model.parameters), {}
     back = {theirs: ours for ours, theirs in TRUNK.items()}
-    weights = {name.removeprefix(_PREFIX): value for name, value in read_safetensors(path).items()}
+    tensors = read_safetensors(path)
+    if odd := [name for name, value in tensors.items() if not value.is_floating_point()]:
+        kind = str(tensors[odd[0]].dtype).removeprefix("torch.")
+        raise ValueError(f"{path}: {odd[0]} holds {kind}, and adapters are floating-point numbers. {_ADVICE}")
+    _check_named(config, tensors, folder)
+    weights = {name.removeprefix(_PREFIX): value for name, value in tensors.items()}
     options = layers_of(model.state)
     for name, value in with_base_prefix(weights, family_of(options, MASKED_LM), options, path).items():
         name = f"roberta.{name}" if name.startswith("encoder.layer.") else name  # of a model without a head
@@ -124,6 +132,35 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     check_numbers(path, parameters)  # sums may be infinite where their parts are not
     model = replace(model, state={**model.state, "model": parameters}, notes=(*model.notes, *notes))
     return _with_head(model, head, path) if head else model
+
+
+def _check_named(config: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse an adapter without weights of the modules that its adapter_config.json names.
+
+    peft also names modules that a model may lack (score beside classifier), so only those of every RoBERTa must be
+    there, and one of the others.
+    """
+    for field, mark in (("target_modules", ".lora_"), ("modules_to_save", "")):
+        named = config.get(field) or ()
+        if isinstance(named, str) and field == "target_modules":
+            continue  # a regular expression, or all linear layers
+        if not isinstance(named, list | tuple) or not all(isinstance(name, str) for name in named):
+            raise ValueError(f"{folder / CONFIG}: {field} must be a list of names, got {named!r:.80}. {_ADVICE}")
+        has = {name: any(f".{name}." in f".{each}" and mark in each for each in tensors) for name in named}
+        in_all = [
+            name for name in named if any(each.endswith(_numbered(name)) for each in map(_numbered, TRUNK.values()))
+        ]
+        lacking = [name for name in (in_all if mark else ()) if not has[name]] or [*has] * (not any(has.values()))
+        if lacking:
+            raise ValueError(
+                f"{folder / CONFIG}: {field} names {lacking[0]}, and {folder / WEIGHTS} has no weights of it: copy "
+                "both files again from the same place."
+            )
+
+
+def _numbered(name: str) -> str:
+    """The name of a module with {} for the number of its layer, after a dot."""
+    return re.sub(r"\.\d+\.", ".{}.", f".{name}")
 
 
 def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) -> PortableModel:

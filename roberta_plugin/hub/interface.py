@@ -32,7 +32,7 @@ from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import OnnxModel, read_onnx
 from roberta_plugin.conversion.pretrained import build, fairseq_dictionary, read_any
 from roberta_plugin.data.tokenizers.base import Tokenizer
-from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
+from roberta_plugin.data.vocabulary import SPECIALS, Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of_task, white_space_of
 from roberta_plugin.finetuning.benchmarks.base import SMALLEST_LENGTH
@@ -284,8 +284,8 @@ class RobertaHub(HubCore):
         """
         texts = texts_in([text] if isinstance(text, str) else text, most=1)
         for each in texts:
-            if MASK not in each:
-                raise ValueError(f"fill_mask needs at least one {MASK} in the text, got {each!r}.")
+            if not self.codec.has_mask(each):
+                raise ValueError(f"fill_mask needs at least one {self.codec.mask_names} in the text, got {each!r}.")
         if not isinstance(topk, int | np.integer) or topk < 1:
             raise ValueError(f"topk must be 1 or more, got {topk}.")
         best_of_texts = self.fill_sequences(self._sequences(texts), topk=topk, max_tokens=max_tokens)

@@ -9,6 +9,7 @@ Shapes: T tokens of a sequence, W words, D model dimension.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
@@ -74,17 +75,25 @@ class TextCodec:
     def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary, *, mask_keeps_space: bool = False) -> None:
         """Make a codec; with `mask_keeps_space`, the space before `<mask>` is a token of its own."""
         self.mask_keeps_space = mask_keeps_space
-        self.encoder = Encoder(tokenizer, vocabulary)
+        self.encoder = Encoder(tokenizer, vocabulary, mask_keeps_space=mask_keeps_space)
+        names = [MASK, *([self.encoder.own_mask] if self.encoder.own_mask else [])]
+        self.mask_names = " or ".join(names)
+        """How a text may name the mask, for messages."""
+        self._mask = re.compile("|".join(map(re.escape, names)))
         self.tokenizer, self.vocabulary = tokenizer, vocabulary
         self._to_tokenizer_id = np.asarray(vocabulary.model_to_tokenizer(tokenizer), dtype=np.int64)
         self._token_texts: dict[int, str] = {}
+
+    def has_mask(self, text: str) -> bool:
+        """True if a text names the mask, by our name or the model's own."""
+        return self._mask.search(text) is not None
 
     def ids(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """Ids of each text without <s> and </s>; `<mask>` is one id, and takes the space before it, or keeps it."""
         spans: list[str] = []
         counts = []
         for text in texts:
-            *before_masks, last = text.split(MASK)
+            *before_masks, last = self._mask.split(text)
             spans += [*(self.before_mask(span) for span in before_masks), last]
             counts.append(len(before_masks) + 1)
         encoded = self.encoder.ids_of_all(spans)
@@ -100,10 +109,10 @@ class TextCodec:
 
     def words(self, text: str) -> list[str]:
         """Words and punctuation marks, and `<mask>` as one word; see `split_words`."""
-        first, *others = text.split(MASK)
+        first, *others = self._mask.split(text)
         words = split_words(first)
-        for other in others:
-            words += [MASK, *split_words(other)]
+        for name, other in zip(self._mask.findall(text), others, strict=True):
+            words += [name, *split_words(other)]
         return words
 
     def locate(self, text: str) -> LocatedTokens:
@@ -114,15 +123,13 @@ class TextCodec:
         """
         parts: list[LocatedTokens] = []
         start = 0
-        *before_masks, last = text.split(MASK)
-        for span in before_masks:
-            before = self.before_mask(span)
+        for match in self._mask.finditer(text):
+            before = self.before_mask(text[start : match.start()])
             parts.append(_shifted(self.tokenizer.locate(before), start))
-            stop = start + len(span) + len(MASK)
-            mask = (-1,), (start + len(before),), (stop,)
+            mask = (-1,), (start + len(before),), (match.end(),)
             parts.append(LocatedTokens(*(np.array(values, dtype=np.int32) for values in mask)))
-            start = stop
-        parts.append(_shifted(self.tokenizer.locate(last), start))
+            start = match.end()
+        parts.append(_shifted(self.tokenizer.locate(text[start:]), start))
         return LocatedTokens(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
     def before_mask(self, text: str) -> str:
@@ -177,9 +184,9 @@ class TextCodec:
 
     def fill(self, text: str, which: int, token: int, probability: float) -> Filling:
         """The text with mask number `which` filled by a token."""
-        spans = text.split(MASK)
+        match = list(self._mask.finditer(text))[which]
         answer = self.token_text(token)
-        before, after = MASK.join(spans[: which + 1]), MASK.join(spans[which + 1 :])
+        before, after = text[: match.start()], text[match.end() :]
         # A space before the mask that the model did not see is part of the answer, or there is none.
         return Filling(text=self.before_mask(before) + answer + after, probability=probability, token=answer)
 

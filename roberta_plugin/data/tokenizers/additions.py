@@ -31,6 +31,7 @@ from roberta_plugin.json_files import read_json
 
 FILE = "tokenizer_additions.json"
 _KEYS = ["add_prefix_space", "added_tokens"]
+MASK_OF_BERT = "[MASK]"
 _REMEDY = "import the model again"
 
 
@@ -313,6 +314,11 @@ def additions_of(tokenizer: Tokenizer) -> tuple[tuple[AddedToken, ...], bool]:
 def special_ids_of(tokenizer: Tokenizer) -> tuple[int, ...]:
     """Hugging Face's ids of <s>, <pad>, </s> and <unk>, where they are others and have BERT's names; else empty."""
     return tokenizer.special_ids if isinstance(tokenizer, TokenizerWithAdditions) else ()
+
+
+def own_mask_of(tokenizer: Tokenizer) -> str | None:
+    """What the model's own tokenizer calls the mask, where that is not `<mask>`: [MASK], as BERT does."""
+    return MASK_OF_BERT if special_ids_of(tokenizer) else None
 
 
 def composes(tokenizer: Tokenizer) -> bool:

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.data.tokenizers.additions import MASK_OF_BERT
 from roberta_plugin.foreign_fields import USED, Table, check_fields, noted, only, without_effect
 from roberta_plugin.json_files import read_json
 
 SHORTEST = 6  # tokens, of a pair: `<s> a </s> </s> b </s>`
 COPY = "copy the file again"
-OF_BERT = {"[CLS]": "<s>", "[SEP]": "</s>", "[PAD]": "<pad>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
+OF_BERT = {"[CLS]": "<s>", "[SEP]": "</s>", "[PAD]": "<pad>", "[UNK]": "<unk>", MASK_OF_BERT: "<mask>"}
 _ANOTHER = "Use it with transformers, or take another tokenizer: `roberta tokenizer train` makes one."
 _ONE_TEXT = ["<s>", "A", "</s>"]
 _TWO_TEXTS = ["<s>", "A", "</s>", "</s>", "B", "</s>"]

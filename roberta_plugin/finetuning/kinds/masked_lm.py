@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, Kind, rounded
 from roberta_plugin.finetuning.records import text_of
 from roberta_plugin.tables import Row, short
@@ -68,9 +67,10 @@ class FillMask(_WholeText):
     @override
     def read_question(self, row: Row) -> str:
         text = text_of(row, self.names_of(0), option="--text-column", white_space="kept")
-        if MASK not in text:
+        if not self.hub.codec.has_mask(text):
             raise ValueError(
-                f"{row.where}: the text {short(text)} has no {MASK}. Put one where a token is to be found."
+                f"{row.where}: the text {short(text)} has no {self.hub.codec.mask_names}. Put one where a token is to "
+                "be found."
             )
         return text
 
@@ -99,8 +99,10 @@ class TextScore(_WholeText):
     @override
     def read_question(self, row: Row) -> str:
         text = text_of(row, self.names_of(0), option="--text-column")
-        if MASK in text:
-            raise ValueError(f"{row.where}: the text {short(text)} has a {MASK}. Give whole sentences to score.")
+        if self.hub.codec.has_mask(text):
+            raise ValueError(
+                f"{row.where}: the text {short(text)} has a {self.hub.codec.mask_names}. Give whole sentences to score."
+            )
         return text
 
     @override

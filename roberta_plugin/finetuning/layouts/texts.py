@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.data.tokenizers.additions import own_mask_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
@@ -37,23 +38,33 @@ from roberta_plugin.progress import terminal_bar
 class Encoder:
     """Text -> model ids: a tokenizer, and the vocabulary that numbers its symbols.
 
+    Of a model whose own tokenizer calls the mask [MASK], that is the mask in any text, as there; the space before it
+    belongs to it unless `mask_keeps_space`.
+
     Example: Encoder(tokenizer, vocabulary).join(a, b, max_length=512) of the ids of two texts.
     """
 
-    def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary, *, mask_keeps_space: bool = False) -> None:
         self.tokenizer, self.vocabulary = tokenizer, vocabulary
+        self.own_mask, self._mask_keeps_space = own_mask_of(tokenizer), mask_keeps_space
         self.to_model_id = vocabulary.tokenizer_to_model(tokenizer)  # (number of tokenizer ids,)
 
     def ids(self, text: str) -> NDArray[np.int32]:
         """Model ids of a text, without <s> and </s>."""
+        if self.own_mask is not None and self.own_mask in text:
+            *before, last = text.split(self.own_mask)
+            mask = np.array([self.vocabulary.mask_id], dtype=np.int32)
+            kept = before if self._mask_keeps_space else [span.rstrip() for span in before]
+            return np.concatenate([part for span in kept for part in (self.ids(span), mask)] + [self.ids(last)])
         return self.to_model_id[self.tokenizer.encode(text)] if text else np.empty(0, dtype=np.int32)
 
     def ids_of_all(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """Model ids of many texts, faster than one by one; a text may contain line ends."""
-        one_line = [text if "\n" not in text else "" for text in texts]
+        is_apart = ["\n" in text or (self.own_mask is not None and self.own_mask in text) for text in texts]
+        one_line = ["" if apart else text for text, apart in zip(texts, is_apart, strict=True)]
         ids, lengths = self.tokenizer.encode_lines(one_line)
         parts = np.split(self.to_model_id[ids], np.cumsum(lengths)[:-1]) if texts else []
-        return [self.ids(text) if "\n" in text else part for text, part in zip(texts, parts, strict=True)]
+        return [self.ids(text) if apart else part for text, part, apart in zip(texts, parts, is_apart, strict=True)]
 
     def join(
         self, a: NDArray[np.int32], b: NDArray[np.int32] | None = None, *, max_length: int, separators: int = 2

@@ -133,6 +133,11 @@ def test_adapters_of_another_form_or_model_are_refused(work, tmp_path):
         ({"r": 5}, "it is for another model"),
         ({"lora_alpha": "much"}, "r and lora_alpha must be numbers"),
         ({"lora_alpha": math.nan}, "r and lora_alpha must be numbers"),
+        ({"r": True}, "r and lora_alpha must be numbers"),
+        ({"use_rslora": "no"}, "use_rslora is 'no', and only True or False is read here"),
+        ({"target_modules": ["query", "embeddings.LayerNorm"]}, "target_modules names embeddings.* no weights of it"),
+        ({"modules_to_save": ["score", "qa_outputs"]}, "modules_to_save names score, and .* has no weights of it"),
+        ({"modules_to_save": "classifier"}, "modules_to_save must be a list of names"),
     ):
         path.write_text(json.dumps(content | change))
         refuse(message)

@@ -3,7 +3,10 @@
 import argparse
 import dataclasses
 import functools
+import importlib
+import inspect
 import json
+import re
 import shutil
 
 import numpy as np
@@ -12,6 +15,7 @@ import torch
 
 from roberta_plugin.conversion import fields
 from roberta_plugin.conversion.convert import ImportSettings, import_model
+from roberta_plugin.conversion.families import fields_of
 from roberta_plugin.conversion.huggingface import read_huggingface, read_weights, write_weights
 from roberta_plugin.conversion.huggingface_model import TOKEN_TYPES
 from roberta_plugin.conversion.pretrained import read_any
@@ -92,13 +96,33 @@ def test_fields_of_configurations_that_make_another_model_are_refused_by_name(th
         "pruned_heads": {"0": [1]},
         "quantization_config": {"quant_method": "gptq"},
         "problem_type": "ranking",
+        "is_causal": True,
+        "transformers_weights": "other.safetensors",
+        "tie_word_embeddings": "false",
     }
     for name, value in refused_fields.items():
         folder = changed(theirs / "roberta", "config.json", tmp_path, {name: value})
         refused(rf"config\.json: {name} is .*Use it with transformers", read_huggingface, folder)
     change = {"spiral": 7, "auto_map": {"AutoModel": "x.y"}, "unused": None, "chunk_size_feed_forward": 2}
     notes = read_huggingface(changed(theirs / "roberta", "config.json", tmp_path, change)).notes
-    assert "auto_map" in notes[0] and "spiral (7)" in notes[1] and len(notes) == 2
+    assert "auto_map" in notes[0] and "has fields that are not read here: spiral (7)." in notes[1] and len(notes) == 2
+
+
+@pytest.mark.parametrize("name", ["roberta", "xlm_roberta", "camembert", "roberta_prelayernorm", "esm", "modernbert"])
+def test_every_field_that_transformers_reads_to_compute_is_known(name):
+    """By its code: is_causal is in no class's own list of fields, and was read here as without effect."""
+    module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    sources = [inspect.getsource(each) for each in (module, transformers.masking_utils, transformers.utils.generic)]
+    of_class = set(re.findall(r"config\.([a-z]\w+)", sources[0]))
+    of_all = set(re.findall(r"getattr\((?:self\.)?config, \"(\w+)\"", "".join(sources)))
+    methods = {
+        name for name in dir(transformers.PretrainedConfig) if callable(getattr(transformers.PretrainedConfig, name))
+    }
+    of_other_classes = {"sliding_window", "attention_chunk_size"}  # and of ModernBERT a name of local_attention
+    unknown = (
+        (of_class | of_all) - methods - of_other_classes - fields_of({"model_type": name.replace("_", "-")}).keys()
+    )
+    assert unknown <= {"attn_implementation", "_attn_implementation", "return_dict"}
 
 
 NAMES = {"0": "a", "1": "b", "2": "c"}

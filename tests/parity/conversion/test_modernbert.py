@@ -110,6 +110,7 @@ def test_its_model_answers_here_as_there_and_goes_back(theirs, tmp_path):
         assert found.shape == expected.shape
         torch.testing.assert_close(found.sort(-1).values, expected.sort(-1).values, **TOLERANCE)
     (best, *_) = hub.fill_mask("so it is <mask>")
+    assert best == hub.fill_mask("so it is [MASK]")[0]
     back = exported(done.folder, tmp_path / "back").folder
     again = logits_by_symbol(back, TEXTS[0])
     torch.testing.assert_close(again, there, **TOLERANCE)
@@ -120,8 +121,36 @@ def test_its_model_answers_here_as_there_and_goes_back(theirs, tmp_path):
     pipe = transformers.pipeline("fill-mask", model=str(theirs))
     (answer, *_) = pipe("so it is [MASK]", top_k=1)
     assert best.probability == pytest.approx(answer["score"], rel=1e-3)
+    card = (back / "README.md").read_text()
+    code = card.split("```python\n")[1].split("```")[0].replace('"FOLDER"', repr(str(back)))
+    exec(code, {})  # it had <mask>, which its tokenizer does not know
+    assert "fills `[MASK]`" in card
     again = transformers.pipeline("fill-mask", model=str(back))("so it is [MASK]")[0]
     assert again["score"] == pytest.approx(answer["score"], rel=1e-3)
+
+
+def test_its_own_name_of_the_mask_is_a_mask_in_every_text(theirs):
+    """Its letters were read: [, M, A, S, K, ]."""
+    hub, text = RobertaHub.from_pretrained(theirs), "a fox [MASK] the [MASK]dog\nand [MASK]"
+    transformers = import_transformers()
+    wanted = transformers.AutoTokenizer.from_pretrained(theirs)(text)["input_ids"]
+    ids = hub.encode(text)
+    assert ids.tolist() == hub.encode(text.replace("[MASK]", "<mask>")).tolist() and len(ids) == len(wanted)
+    assert int((ids == hub.vocabulary.mask_id).sum()) == 3
+    assert (
+        hub.codec.encoder.ids(text).tolist() == hub.codec.encoder.ids_of_all([text])[0].tolist() == ids[1:-1].tolist()
+    )
+    model = transformers.AutoModel.from_pretrained(theirs).eval()
+    with torch.no_grad():
+        features = model(torch.tensor([wanted])).last_hidden_state[0]
+    torch.testing.assert_close(hub.embed([text])[0], features.mean(0), **TOLERANCE)
+    words = hub.extract_features_aligned_to_words(text)
+    assert [str(word) for word in words][3] == "[MASK]"
+    filled = hub.fill_mask(text)
+    assert len(filled) == 3 and filled[1][0].text.startswith("a fox [MASK] the")
+    refused(r"needs at least one <mask> or \[MASK\] in the text", hub.fill_mask, "a fox")
+    settings = PredictSettings(model=theirs, score="pll")
+    refused(r"has a <mask> or \[MASK\]\. Give whole", lambda: list(iterate_predictions(settings, ["a [MASK] fox"])))
 
 
 def test_with_new_words_its_symbols_keep_their_names_and_ids(theirs, tmp_path):
@@ -172,6 +201,16 @@ def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp
         ({"rope_parameters": {"full_attention": {"type": "linear"}}}, "and only the rope_type default is read"),
         ({"rope_parameters": {"full_attention": {"rope_theta": float("nan")}}}, "must be a number above 1, got nan"),
         ({"embedding_dropout": 2}, "embedding_dropout must be a number from 0 to 1, got 2"),
+        ({"embedding_dropout": True}, "embedding_dropout must be a number from 0 to 1, got True"),
+        ({"is_causal": True}, "is_causal is True, and only False is read here"),
+        ({"norm_bias": "false"}, "norm_bias is 'false', and only True or False is read here"),
+        ({"attention_bias": 0, "mlp_bias": 0, "classifier_bias": 0}, "attention_bias is 0, and only True or False"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false', and only True or False is read here"),
+        ({"classifier_pooling": "max"}, "classifier_pooling is 'max', and only 'cls' or 'mean' is read here"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": None}}}, "must be a number above 1, got None"),
+        ({"rope_parameters": {"sliding_attention": {"rope_theta": 0}}}, "must be a number above 1, got 0"),
+        ({"rope_parameters": None, "local_rope_theta": None}, "must be a number above 1, got None"),
+        ({"norm_bias": True}, "norm_bias is true in config.json, and the weights lack that of"),
         (
             {"architectures": ["ModernBertForSequenceClassification"]},
             "which has no counterpart here. Those that are read",
