@@ -373,11 +373,11 @@ def _read(path: Path, rows: list[Row], kind: TableKind, *, split: str, named: se
         example if is_missing(value) else example._replace(group=str(value).strip())
         for example, value in zip(examples, values, strict=True)
     ]
-    places: dict[str, str] = {}
+    groups: dict[str, str] = {}
     for example in grouped:
         if example.group:
-            places.setdefault(example.group, example.where)
-    warn_of_look_alikes(places, what=f"group of {group_column!r}")
+            groups.setdefault(example.group, example.where)
+    warn_of_look_alikes(groups, what=f"group of {group_column!r}")
     return grouped
 
 

@@ -182,7 +182,7 @@ class QuestionAnswering(TableKind):
         starts = [start for _, start in written]
         if not any(start is not None for start in starts):
             starts = _places(row, START, len(written)) or starts
-        ends = _places(row, END, len(written)) or [None] * len(written)
+        ends: Sequence[int | None] = _places(row, END, len(written)) or [None] * len(written)
         answers = []
         for (text, _), start, end in zip(written, starts, ends, strict=True):
             if start is not None and type(start) is not int:
