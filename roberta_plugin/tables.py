@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import glob
+import hashlib
 import json
 import os
 import select
@@ -45,7 +46,7 @@ from roberta_plugin.data.text_inputs_files import (
 )
 from roberta_plugin.data.text_inputs_files import BadLineError as BadLineError
 from roberta_plugin.data.text_inputs_json import check_json_lines
-from roberta_plugin.data.text_inputs_remote import fetch, is_url
+from roberta_plugin.data.text_inputs_remote import fetch, find, is_url
 from roberta_plugin.data.text_inputs_tables import TextLines, each, lines_of_table, read_rows, rows_of_lines
 from roberta_plugin.data.text_inputs_tables import separator as separator
 from roberta_plugin.data.text_inputs_tables import short as short
@@ -130,11 +131,26 @@ def find_table(folder: Path, name: str, *, option: str) -> Path:
         FileNotFoundError: if there is none.
     """
     if is_url(name):
-        return fetch(name)
+        urls, is_folder = find(name)
+        urls = dataset_files(name) if is_folder else urls
+        return fetch(urls[0]) if len(urls) == 1 else _folder_of([fetch(url) for url in urls])
     path = folder / name.removeprefix("file://")
     if not path.exists() and not _matching(path):
         raise FileNotFoundError(f"{option} {path} does not exist: check the path.")
     return path
+
+
+def _folder_of(parts: Sequence[Path]) -> Path:
+    """A folder, beside copies of the files of a table, that holds the table in parts."""
+    key = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
+    folder = parts[0].parent.with_name(key)
+    folder.mkdir(exist_ok=True)
+    for number, part in enumerate(parts):
+        link = folder / f"part-{number:05d}-{part.name}"
+        if not link.exists():
+            link.unlink(missing_ok=True)  # of a copy that is gone
+            link.symlink_to(part)
+    return folder
 
 
 def files_of(path: Path) -> list[Path]:

@@ -13,6 +13,7 @@ import time
 import warnings
 from pathlib import Path
 
+import fsspec
 import pytest
 from backports import zstd
 
@@ -211,6 +212,19 @@ def test_a_table_in_parts_is_read_by_its_folder_or_a_pattern(tmp_path, ending):
         assert [file.name[:10] for file in tables.files_of(path)] == ["part-00000", "part-00001"]
     (folder / "other.txt").write_text("")
     refused("is a folder, and not one", values, folder, error=FileNotFoundError)
+
+
+def test_files_of_a_pattern_of_urls_are_one_table(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    files = fsspec.filesystem("memory")
+    for number, row in enumerate(RECORDS):
+        files.pipe(f"/parts/train-{number}.jsonl", json.dumps(row).encode())
+    files.pipe("/parts/test.jsonl", b"{}")
+    for _ in range(2):
+        path = tables.find_table(tmp_path, "memory://parts/train-*.jsonl", option="--train")
+        assert values(path) == RECORDS
+    assert tables.find_table(tmp_path, "memory://parts/te*.jsonl", option="--train").name == "test.jsonl"
+    refused("none-", tables.find_table, tmp_path, "memory://parts/none-*", option="--train", error=FileNotFoundError)
 
 
 def test_a_table_of_many_columns_takes_no_minutes(tmp_path):
