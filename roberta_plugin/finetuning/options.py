@@ -329,7 +329,7 @@ class CustomOptions(FileOptions):
     label_names: tuple[str, ...] | None = option(
         "names of the labels or tags 0, 1, ..., where the column has numbers and the file does not carry their names",
         default_text="those of the file, dataset_info.json or README.md",
-        goes_with=one_of_kinds("classification", "pair", "multi-label", "tagging"),
+        goes_with=one_of_kinds(*kinds_with("label_names")),
         metavar="LABEL",
         nargs="+",
     )

@@ -47,7 +47,7 @@ from roberta_plugin.finetuning.examples import (
     weights_of,
     with_positive,
 )
-from roberta_plugin.finetuning.kinds import table_kind
+from roberta_plugin.finetuning.kinds import KINDS, table_kind
 from roberta_plugin.finetuning.kinds.embedding import IN_BATCH
 from roberta_plugin.finetuning.kinds.foreign_rows import check_layout
 from roberta_plugin.finetuning.kinds.outputs import Outcome
@@ -196,6 +196,7 @@ def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
     name = kind_name(options)
     plain = {item: getattr(options, item) for item in _RECORDED}
     share = options.valid_share if options.fold else options.valid_share or VALID_SHARE
+    given_names = list(options.label_names) if options.label_names else None
     recorded: dict[str, Any] = {
         **plain,
         "kind": name,
@@ -206,7 +207,7 @@ def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
         "class_weights": weights_of(options.class_weights or ("none",), delimiter=options.delimiter),
         **({"decimal": options.decimal} if options.decimal == "," else {}),
         **({"labels": with_positive(options.labels, options.positive_label)} if options.labels else {}),
-        **({"label_names": list(options.label_names)} if options.label_names else {}),
+        **({"label_names": given_names} if "label_names" in KINDS[name].own_options else {}),
         **({"positive_label": options.positive_label} if options.positive_label else {}),
     }
     kind = type(table_kind(recorded))

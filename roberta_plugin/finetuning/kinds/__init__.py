@@ -75,14 +75,14 @@ KINDS: dict[str, Entry] = {
         "text [text_pair]",
         options=("threshold", "temperature"),
         is_own=True,
-        own_options=("labels", "class_weights", "long_texts"),
+        own_options=("labels", "label_names", "class_weights", "long_texts"),
     ),
     "multi_label": Entry(
         "MultiLabel",
         "text [text_pair]",
         options=("threshold",),
         is_own=True,
-        own_options=("labels", "class_weights", "long_texts"),
+        own_options=("labels", "label_names", "class_weights", "long_texts"),
     ),
     "regression": Entry("Regression", "text [text_pair]", is_own=True, own_options=("long_texts",)),
     "pair_ranking": Entry("PairRanking", "text [text_pair]", task_kind="regression", module="regression"),
@@ -91,7 +91,9 @@ KINDS: dict[str, Entry] = {
     "question_answering": Entry(
         "QuestionAnswering", "question context", options=("null_threshold", "top_k"), is_own=True
     ),
-    "tagging": Entry("Tagging", "text or words", options=("valid_sequences",), is_own=True, own_options=("labels",)),
+    "tagging": Entry(
+        "Tagging", "text or words", options=("valid_sequences",), is_own=True, own_options=("labels", "label_names")
+    ),
     "summary": Entry("Summary", "text", options=("num_sentences", "length_share", "no_trigram_blocking")),
     "embedding": Entry("Embedding", "text [text_pair]", options=("pooling", "normalize"), is_own=True),
 }

@@ -9,6 +9,7 @@ Shapes: N examples of a split, C labels, M thresholds.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -44,6 +45,8 @@ from roberta_plugin.finetuning.label_names import OPTION, whole_number
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.records import flag_in, flags_in, values_of
 from roberta_plugin.tables import Row, short
+
+logger = logging.getLogger(__name__)
 
 SEPARATOR = ","
 _OTHER_SEPARATORS = ";|"
@@ -138,8 +141,7 @@ class MultiLabel(TextKind, TableKind):
         columns, names = self.settings["label_column"], self.settings.get("labels") or ()
         if made.numbering.names or not names or len(columns) != 1:
             return made
-        cells = [(row, row.values.get(columns[0])) for row in rows]
-        lists = [(row, cell) for row, cell in cells if isinstance(cell, list) and cell]
+        lists = [(row, cell) for row in rows if (cell := self._list_in(row, columns[0]))]
         vector = next((row for row, cell in lists if len(cell) == len(names) and flags_in(cell)), None)
         numbers = [row for row, cell in lists if len(cell) != len(names) and None not in map(whole_number, cell)]
         if vector is not None and numbers and not {"0", "1"} <= set(names):
@@ -148,7 +150,19 @@ class MultiLabel(TextKind, TableKind):
                 f"of {len(names)} numbers, as {short(vector.values[columns[0]])} of line {vector.line} may be. If they "
                 f"are numbers of labels, give {OPTION} {' '.join(names)} instead of --labels; else write vectors alone."
             )
+        if vector is not None and all(len({*map(str, cell)}) == len(cell) for _, cell in lists):
+            logger.warning(
+                f"{path}: lists such as {short(vector.values[columns[0]])} are read as vectors of 0 and 1 for the "
+                f"labels {', '.join(names)}. If they list the numbers of labels, give {OPTION} instead of --labels."
+            )
         return made
+
+    def _list_in(self, row: Row, column: str) -> list[Any]:
+        """The entries of a list; empty for what is none."""
+        try:
+            return values_of(row, column, separator=self.settings["label_separator"] or SEPARATOR) or []
+        except (ValueError, KeyError):
+            return []  # which `read_target` names
 
     @staticmethod
     def _is_present(row: Row, column: str) -> bool:

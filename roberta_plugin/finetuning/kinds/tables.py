@@ -93,7 +93,7 @@ class TableKind(Kind):
             listed=self.settings.get("labels"),
             before=None if is_train else self.numbering,
         )
-        if made.numbering is not self.numbering:
+        if made.numbering.names != self.numbering.names:
             made.numbering.log(path, column)
         return made
 

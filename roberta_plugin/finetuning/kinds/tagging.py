@@ -149,7 +149,7 @@ class Tagging(TableKind):
             **asdict(TaggingLayout.with_defaults(max_length, doc_stride=min(128, max(1, max_length // 4)))),
             "text_column": options.text_column,
             "label_column": list(options.label_column or ()),
-            **({} if options.scheme is None else {"scheme": options.scheme}),
+            "scheme": options.scheme,
         }
 
     @property

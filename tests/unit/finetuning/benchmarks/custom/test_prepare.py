@@ -570,7 +570,7 @@ def test_names_of_a_file_are_the_labels_and_minus_one_is_none(prepare_table, tmp
     assert named.settings["labels"] == ["z", "y", "x"] and named.split("valid").columns["label"][0] == 2
 
 
-def test_numbers_of_several_labels_and_of_tags_have_names(prepare_table, tmp_path):
+def test_numbers_of_several_labels_and_of_tags_have_names(prepare_table, tmp_path, caplog):
     lists = [{"text": f"row {n}", "label": ([0, 1], [2], [], [0], [-1])[n % 5]} for n in range(50)]
     feature = {"feature": classes("joy", "fear", "rage"), "_type": "List"}
     write_parquet(tmp_path / "many.parquet", lists, label=feature)
@@ -581,6 +581,9 @@ def test_numbers_of_several_labels_and_of_tags_have_names(prepare_table, tmp_pat
     two = [{"text": f"row {n}", "label": ([0, 1], [1], [0], [])[n % 4]} for n in range(40)]
     with pytest.raises(ValueError, match=r"line 2: \[1\] .* is no vector of 2 numbers.* give --label-names joy fear"):
         prepare_table("multi-label", rows=two, labels=("joy", "fear"))
+    vectors = [{"text": f"row {n}", "label": ([0, 1], [1, 0])[n % 2]} for n in range(40)]
+    prepare_table("multi-label", rows=vectors, labels=("joy", "fear"))
+    assert "lists such as [0, 1] are read as vectors of 0 and 1 for the labels joy, fear" in caplog.text
     both = prepare_table("multi-label", rows=two, label_names=("joy", "fear"))
     assert both.settings["labels"] == ["joy", "fear"]
     assert np.asarray(both.split("train").columns["labels"]).sum() > len(both.split("train")) * 0.9
@@ -615,3 +618,23 @@ def test_rows_of_minus_one_in_all_columns_of_labels_have_none(prepare_table, tmp
     write_csv(tmp_path / "half.csv", [{"text": "a", "toxic": -1, "insult": 0}])
     with pytest.raises(ValueError, match=r"must hold 1 or 0, found '-1'.* write -1 into all columns of a row"):
         prepare_table("multi-label", rows=rows, test="half.csv", **columns)
+
+
+def test_another_scheme_or_other_names_of_labels_are_refused_at_a_second_start(prepare_table, tmp_path, tokenizer):
+    rows = [{"tokens": ["a", str(n)], "tags": ["PER", "O"]} for n in range(40)]
+    prepared = prepare_table("tagging", rows=rows, scheme="plain")
+    for scheme, said in (("plain", ""), (None, "--scheme was plain"), ("io", "--scheme was plain and is io now")):
+        options = CustomOptions(kind="tagging", train="my.jsonl", scheme=scheme)
+        wanted = DataSettings(task="custom", raw=tmp_path, tokenizer=tokenizer, max_length=64, options=options)
+        if said:
+            with pytest.raises(ValueError, match=said):
+                check_same(prepared, wanted)
+        else:
+            check_same(prepared, wanted)
+    numbers = [{"text": f"row {n}", "label": n % 2} for n in range(40)]
+    prepared = prepare_table(rows=numbers, label_names=("a", "b"))
+    options = CustomOptions(train="my.csv")
+    with pytest.raises(ValueError, match="--label-names was a, b"):
+        check_same(
+            prepared, DataSettings(task="custom", raw=tmp_path, tokenizer=tokenizer, max_length=64, options=options)
+        )

@@ -472,3 +472,19 @@ def test_plain_tags_have_an_accuracy(tmp_path, tags):
 
 def test_words_have_no_white_space_in_a_column():
     assert [shown(word) for word in ("New York", "", "a\u00a0b\n", "\u200b")] == ["New_York", "_", "a_b_", "\u200b"]
+
+
+def test_files_of_universal_dependencies_and_saved_data_sets_are_found(tmp_path):
+    for name in ("tr_imst-ud-train.conllu", "tr_imst-ud-dev.conllu.gz", "test.parquet", "README.md"):
+        (tmp_path / name).touch()
+    assert {split: path.name for split, (path,) in files_of("tagging", tmp_path).items()} == {
+        "train": "tr_imst-ud-train.conllu",
+        "valid": "tr_imst-ud-dev.conllu.gz",
+        "test": "test.parquet",
+    }
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "state.json").touch()
+    assert files_of("tagging", tmp_path)["train"] == [tmp_path / "train"], "a folder of datasets"
+    (tmp_path / "de_gsd-ud-dev.conllu").touch()
+    with pytest.raises(ValueError, match=r"several files with such a name: de_gsd-ud-dev\.conllu, tr_imst"):
+        files_of("tagging", tmp_path)
