@@ -197,6 +197,7 @@ class MultipleChoice(TableKind):
     """Cross-entropy over the options of an example."""
 
     name = "multiple_choice"
+    knows_no_label = True
     description = "scores each option of a question"
     task = "race"
     white_space = "one_line"

@@ -138,8 +138,7 @@ def _notation_of(sentences: Sequence[Example], scheme: str | None, option: str, 
     if scheme == IO:
         return _types_alone(_outside(counts) or OUTSIDE)
     if scheme is None and all(tag.isdecimal() for tag in counts):
-        one = sentences[0]
-        check_named(counts, one.place_of_word(0), option)
+        check_named(counts, sentences[0].place_of_word(0), option)
     found = _notation_with_letters(counts, outside)
     others = [tag for tag in counts if found is not None and not _fits(tag, found, outside)]
     if found is not None and not others:

@@ -138,9 +138,10 @@ def _named(
     if named_format(path) not in LISTS and given is None:
         return sentences
     fields = [column] if column else TAG_FIELDS
-    found = [Numbering(), *(numbering_of(path, each, _cells_of(sentences), given=given) for each in fields)]
-    numbering = next((each for each in found if each.names), found[0])
-    numbering.log(path, column or "/".join(fields))
+    cells = _cells_of(sentences)
+    found = [(each, numbering_of(path, each, cells, given=given)) for each in fields]
+    field, numbering = next((each for each in found if each[1].names), (TAG_FIELDS[0], Numbering()))
+    numbering.log(path, field)
     named: list[Example] = []
     num_marked = 0
     for sentence in sentences:
@@ -334,7 +335,9 @@ def _read_universal(path: Path, wanted: Columns, called: tuple[str, str], *, rea
     for document, of_sentence in sentences:
         lines = [word.line for word in of_sentence]
         texts = [words.value(word) for word in of_sentence]
-        yield _sentence(path, texts, tags and [tags.value(word) for word in of_sentence], document, lines)
+        yield _sentence(
+            path, texts, None if tags is None else [tags.value(word) for word in of_sentence], document, lines
+        )
 
 
 def _universal_sentences(path: Path) -> tuple[list[str], list[tuple[int, list[_Word]]], Counter[str]]:
