@@ -33,6 +33,7 @@ from roberta_plugin.pretraining.run import (
     train,
 )
 from roberta_plugin.pretraining.settings import PretrainSettings
+from roberta_plugin.pretraining.start import find_start, with_start
 from roberta_plugin.pretraining.texts import check_texts, steps_of_text
 from roberta_plugin.settings import Checked, check_roads, setting
 
@@ -77,11 +78,20 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     check_words(settings, further)
     if settings.is_text:
         check_texts(settings)
+    start = find_start(further, folder)
+    takes_words = start is not None and settings.is_text and settings.tokenizer is None and settings.vocab_size is None
+    if start is not None:
+        further = with_start(further, start)
+    if start is not None and takes_words:
+        settings = replace(settings, tokenizer=start.tokenizer(folder, is_made=not settings.dry_run))
     if settings.tokenizer:
         load_tokenizer(settings.tokenizer)
     is_made = not settings.is_text or all(Path(data, f"{split}.idx").is_file() for split in ("train", "valid"))
+    if start is not None and not settings.is_text:
+        for each in data_folders(data):
+            start.in_words_of(each, folder, may_change=False)
     if settings.dry_run or not is_made:  # what is refused is refused before hours of tokenizing
-        plan = make_plan(settings, data, further, torchrun=torchrun)
+        plan = make_plan(settings, data, further, start=start, torchrun=torchrun)
         check(plan, with_data=is_made, is_to_start=not settings.dry_run)
         if settings.slurm is not None and plan.ranks is not None:
             check_resources(plan.ranks)
@@ -103,7 +113,10 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
             step = build_parser(verb[0]).parse_args(verb)
             if code := step.run(step):  # what goes wrong in it is told as this command's
                 return int(code)
-        plan = make_plan(settings, data, further, torchrun=torchrun)
+        if start is not None and settings.is_text:
+            start = start.in_words_of(Path(data), folder, may_change=not takes_words)
+            further = with_start(further, start)
+        plan = make_plan(settings, data, further, start=start, torchrun=torchrun)
         check(plan)
         check_start(folder, record=RECORD, has_ranks=plan.ranks is not None)
         if plan.ranks is None:

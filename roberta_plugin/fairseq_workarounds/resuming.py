@@ -14,7 +14,7 @@ from fairseq.trainer import Trainer
 from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.starting_head import starting_head, take_over_head
-from roberta_plugin.models.checkpoints import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, saved_options
+from roberta_plugin.models.checkpoints import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, norms_of, saved_options
 from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
 from roberta_plugin.record import Difference, differences, listed, option_name, refuse
 
@@ -85,7 +85,10 @@ def load_trainer(
     def look(load: Callable[..., dict[str, Any]], *arguments: Any, **further: Any) -> dict[str, Any]:
         state = load(*arguments, **further)
         check_positions(trainer, state, Path(filename))
-        (warn_of_other_start if reset_optimizer else check_continues)(trainer, state, Path(filename))
+        if reset_optimizer:
+            other.extend(warn_of_other_start(trainer, state, Path(filename)))
+        else:
+            check_continues(trainer, state, Path(filename))
         rename_classes(trainer, state)
         if not reset_optimizer:
             check_classes(trainer, state, Path(filename))
@@ -94,8 +97,15 @@ def load_trainer(
         name_rows(trainer, state, Path(filename), is_resumed=is_resumed)
         return state
 
+    other: list[str] = []
     with listening(checkpoint_utils, "load_checkpoint_to_cpu", look):
-        extra_state = fairseqs(trainer, filename, reset_optimizer, *args, **options)
+        try:
+            extra_state = fairseqs(trainer, filename, reset_optimizer, *args, **options)
+        except Exception as error:  # fairseq's "Cannot load model parameters" does not say why
+            if type(error) is Exception and other:
+                remedy = "Its weights do not fit: give the options that it was trained with."
+                raise ValueError(f"{' '.join(other)} {remedy}") from error
+            raise
     if not reset_optimizer:
         take_up_weights(trainer, Path(filename))
     is_resumed = extra_state is not None and not reset_optimizer and not options.get("reset_meters")
@@ -336,13 +346,16 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         logger.warning(f"{path} is of a training with other options: {listed(different)}. {remedy}.")
 
 
-def warn_of_other_start(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
-    """Warn if a training begins with weights of another vocabulary or model, which may be intended."""
+def warn_of_other_start(trainer: Any, state: Mapping[str, Any], path: Path) -> list[str]:
+    """Warn if a training begins with weights of another vocabulary or model, which may be intended; return how."""
+    said = []
     for check, ours in ((_check_words, trainer.task), (_check_vectors, trainer.task), (_check_model, trainer)):
         try:
             check(ours, state, path)
         except ValueError as error:
             logger.warning(str(error))
+            said.append(f"{str(error).rstrip('.')}.")
+    return said
 
 
 def _check_words(task: Any, state: Mapping[str, Any], path: Path) -> None:
@@ -375,7 +388,10 @@ def _check_model(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     defaults = {name: str(getattr(FastRobertaConfig, name)) for name in ("share_layers", "share_parts", *SWITCHES)}
     theirs, ours = (
         defaults | {name: str(options[name]) for name in _OF_MODEL if options.get(name) is not None}
-        for options in (saved_options(state)[1], {name: getattr(trainer.cfg.model, name, None) for name in _OF_MODEL})
+        for options in (
+            {**saved_options(state)[1], **norms_of(state["model"])},
+            {name: getattr(trainer.cfg.model, name, None) for name in _OF_MODEL},
+        )
     )
     refuse(f"{path} is of a training with another model", _different_options(theirs, ours), "")
 

@@ -94,7 +94,7 @@ def start_files(checkpoint: Any, suffix: str | None = None) -> dict[str, str]:
         return {}
     suffix = (getattr(checkpoint, "checkpoint_suffix", "") or "") if suffix is None else suffix
     return {
-        name: _of_run(name, path, suffix) if name in _CONTINUED else _of_model(path) for name, path in given.items()
+        name: _of_run(name, path, suffix) if name in _CONTINUED else model_file(path) for name, path in given.items()
     }
 
 
@@ -133,8 +133,11 @@ def _of_run(name: str, given: str, suffix: str) -> str:
     )
 
 
-def _of_model(given: str) -> str:
-    """The checkpoint of the model that a training begins with."""
+def model_file(given: str) -> str:
+    """The checkpoint of the model that --finetune-from-model names.
+
+    Raises as `settle`.
+    """
     if PathManager.path_requires_pathmanager(given):
         if not PathManager.isfile(given):
             raise FileNotFoundError(f"--finetune-from-model {given} does not exist: correct the path.")

@@ -114,6 +114,20 @@ def read_sizes(state: Mapping[str, Tensor]) -> dict[str, int]:
     return sizes
 
 
+def norms_of(state: Mapping[str, Any]) -> dict[str, bool]:
+    """The options of an encoder's places of norms, in any layout: the parameters say them, and saved options may not.
+
+    Empty where there are no layers.
+    """
+    if not read_sizes(state)["encoder_layers"]:
+        return {}
+    ends = (".layernorm_embedding.weight", ".emb_layer_norm.weight")
+    return {
+        "encoder_normalize_before": any(name.endswith("sentence_encoder.layer_norm.weight") for name in state),
+        "no_layernorm_embedding": not any(name.endswith(ends) for name in state),
+    }
+
+
 def positions_of(state: Mapping[str, Tensor]) -> Tensor:
     """The embeddings of positions, in any layout that fairseq's `roberta` has had."""
     table = next((value for name, value in state.items() if name.endswith("embed_positions.weight")), None)

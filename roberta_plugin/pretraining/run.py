@@ -51,6 +51,8 @@ from roberta_plugin.pretraining.choice import (
 from roberta_plugin.pretraining.ranks import slurm_ranks, with_training
 from roberta_plugin.pretraining.recipe import Recipe, load
 from roberta_plugin.pretraining.settings import PretrainSettings
+from roberta_plugin.pretraining.start import OPTION as START
+from roberta_plugin.pretraining.start import Start
 from roberta_plugin.pretraining.texts import text_bytes
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.record import differences, moved, options_of, refuse
@@ -80,6 +82,7 @@ class Plan:
     is_timed: bool  # whether its time here is that of `recipe`
     notes: list[str]
     ranks: LaunchSettings | None = None  # the training as a launch, on SLURM or by torchrun
+    start: Start | None = None  # the model that it goes on from
 
     @property
     def on_gpu(self) -> bool:
@@ -96,6 +99,8 @@ class Plan:
         recipe = self.recipe
         yield f"recipe   {recipe.name}: {recipe.summary}"
         yield f"because  {self.why}"
+        if self.start is not None:
+            yield f"start    {self.start.described()}"
         passes = recipe.tokens() / self.tokens if self.tokens else 0
         unchanged = "unchanged, " if self.is_changed else ""
         theirs = f"{unchanged}the recipe takes {self.original.time} on {recipe.hardware}"
@@ -110,8 +115,12 @@ class Plan:
         yield from (f"note     {note}" for note in self.notes)
 
 
-def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, torchrun: int = 0) -> Plan:
+def make_plan(
+    settings: PretrainSettings, data: str, further: Sequence[str], *, start: Start | None = None, torchrun: int = 0
+) -> Plan:
     """The recipe for the data, and the command; `torchrun` is the number of ranks that it has started.
+
+    The architecture is that of `start`, as far as the user names no other.
 
     Raises:
         ValueError: if fairseq-train would refuse the options.
@@ -151,6 +160,8 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     recipe = recipe if settings.updates is None else recipe.scaled(settings.updates / recipe.updates)
     why += f"; {'about ' if is_guess else ''}{tokens:,} tokens of text" if tokens else ""
     left = recipe.without(settings.without)
+    if start is not None:
+        left, further = start.fitted(left, further), [*start.words(further), *further]
     arguments = command(left, machine, data, folder=settings.folder, further=further)
     promised = command(original, machine, data, folder=settings.folder)
     is_changed = bool(differences(options_of(promised), options_of(arguments), free=_leaves_result))
@@ -165,6 +176,14 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
         parsed.distributed_world_size = ranks.num_gpus
     of_command = as_given(recipe, parsed)
     notes = remarks(of_command, original, machine, tokens=tokens, hours=hours)
+    if start is not None:
+        notes += start.check(parsed)
+        is_timed = False
+        if "--lr" not in options:
+            notes.append(
+                f"the learning rate of {parsed.lr[0]:g} is the recipe's, which is for new weights: a fraction of it, "
+                "by --lr, keeps more of the model."
+            )
     if of_command.updates != recipe.updates and not options.keys() & {"--lr-scheduler", "--lr-stages"}:
         notes.append(
             f"--max-update leaves the learning rates and the growth of a training of {recipe.updates:,} updates: "
@@ -177,7 +196,9 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
         )
         is_timed = False
     is_changed = is_changed or of_command.tokens() != original.tokens()
-    return Plan(of_command, machine, tokens, arguments, parsed, why, original, is_changed, is_timed, notes, ranks)
+    return Plan(
+        of_command, machine, tokens, arguments, parsed, why, original, is_changed, is_timed, notes, ranks, start
+    )
 
 
 def _leaves_result(option: str) -> bool:
@@ -262,7 +283,8 @@ def check_record(
         before["data"] = whole_paths(before["data"])
     checkpoints = Path(os.path.abspath(now["--save-dir"]))  # beside which a data-bin may have moved with the folder
     save_dir = os.path.abspath(before["--save-dir"])
-    before["data"] = moved(before["data"], before=save_dir, now=checkpoints, among=[now["data"]])
+    for name in {"data", START} & before.keys() & now.keys():
+        before[name] = moved(before[name], before=save_dir, now=checkpoints, among=[now[name]])
     before, now = ({"DATA": options.pop("data"), **options} for options in (before, now))  # as the user calls it
     if differences(before, now, free=lambda name: name in (*_FREE, *asked)):
         refuse(
