@@ -177,13 +177,7 @@ def make_plan(
     of_command = as_given(recipe, parsed)
     notes = remarks(of_command, original, machine, tokens=tokens, hours=hours)
     if start is not None:
-        notes += start.check(parsed)
-        is_timed = False
-        if "--lr" not in options:
-            notes.append(
-                f"the learning rate of {parsed.lr[0]:g} is the recipe's, which is for new weights: a fraction of it, "
-                "by --lr, keeps more of the model."
-            )
+        notes, is_timed = [*notes, *start.check(parsed, further)], False
     if of_command.updates != recipe.updates and not options.keys() & {"--lr-scheduler", "--lr-stages"}:
         notes.append(
             f"--max-update leaves the learning rates and the growth of a training of {recipe.updates:,} updates: "

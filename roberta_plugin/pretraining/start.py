@@ -89,8 +89,8 @@ class Start:
                 train |= _cut_growth(str(growth), most)
         return replace(recipe, train=train)
 
-    def check(self, parsed: argparse.Namespace) -> list[str]:
-        """Refuse options of a model into which the weights do not go; a remark on others that the user changes."""
+    def check(self, parsed: argparse.Namespace, further: Sequence[str]) -> list[str]:
+        """Refuse options of a model into which the weights do not go; remarks on others, and on the learning rate."""
         defaults = FastRobertaConfig()
         before = {name: getattr(defaults, name) for name in ARCHITECTURE} | self.architecture
         now = {name: getattr(parsed, name, None) for name in ARCHITECTURE}
@@ -110,7 +110,13 @@ class Start:
                 changes,
                 "Leave them out (and --arch): then they are taken from the model.",
             )
-        return [f"other than in {self.given}: {listed(changes)}"] if changes else []
+        notes = [f"other than in {self.given}: {listed(changes)}"] if changes else []
+        if "--lr" not in options_of(["", *further]):
+            notes.append(
+                f"the learning rate of {parsed.lr[0]:g} is the recipe's, which is for new weights: a fraction of it, "
+                "by --lr, keeps more of the model."
+            )
+        return notes
 
     def described(self) -> str:
         """What is taken over, in a line."""

@@ -1,0 +1,130 @@
+"""The model that a pretraining goes on from: its architecture and words, beside a recipe and what the user names."""
+
+import pytest
+import torch
+
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.launch.arguments import parse
+from roberta_plugin.pretraining.recipe import load
+from roberta_plugin.pretraining.start import find_start, with_start
+from roberta_plugin.record import options_of
+from tests.refusals import refused
+from tests.tiny_conversions import exported, write_checkpoint
+from tests.tiny_tokenizers import train_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def assets(tmp_path, monkeypatch):
+    """Imports go into a cache of the test."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_ASSETS_CACHE", str(tmp_path / "assets"))
+
+
+@pytest.fixture
+def ours(tmp_path):
+    """A model that departs from recipes in all that they set, and from RoBERTa in its epsilon."""
+    return write_checkpoint(tmp_path / "ours", layer_norm_eps=1e-12)
+
+
+def started(path, folder, *further):
+    return find_start(["--finetune-from-model", str(path), *further], folder)
+
+
+def planned(start, recipe, *further):
+    """The options of a training by a recipe that goes on from the model."""
+    fitted = start.fitted(load(recipe), further)
+    return ["data", *fitted.arguments(), *start.words(further), *further]
+
+
+@pytest.mark.parametrize("form", ["ours", "huggingface", "fairseq"])
+@pytest.mark.parametrize("recipe", ["tour", "half-hour", "night"])
+def test_the_architecture_is_the_models_and_not_the_recipes(ours, tmp_path, form, recipe):
+    path = exported(ours, tmp_path / form).folder if form == "huggingface" else ours
+    if form == "fairseq":
+        path = write_checkpoint(tmp_path / form, arch="roberta", form="args")
+    start = started(path, tmp_path / "run")
+    parsed = parse(planned(start, recipe))
+    saved = torch.load(ours / "model.pt", weights_only=True)["cfg"]["model"]
+    for name in ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads"):
+        assert int(getattr(parsed, name)) == saved[name], name
+    assert parsed.max_positions == saved["max_positions"] >= parsed.tokens_per_sample
+    not_given = ("encoder_normalize_before", "position_encoding", "qk_norm", "init_attention", "zero_init_residual")
+    assert not any(getattr(parsed, name, None) for name in not_given)
+    assert getattr(parsed, "layer_norm_eps", None) == (None if form == "fairseq" else 1e-12)
+    (note,) = start.check(parsed, ())
+    assert "the learning rate" in note
+    assert parsed.optimizer == "roberta_adamw" and parsed.lr == [float(load(recipe).train["lr"])]
+
+
+def test_blocks_are_cut_to_the_positions_and_keep_their_tokens(tmp_path):
+    short = started(write_checkpoint(tmp_path / "short", max_positions=16), tmp_path / "run")
+    parsed = parse(planned(short, "tour"))
+    assert (parsed.tokens_per_sample, parsed.max_positions, parsed.batch_size) == (16, 16, 32)
+    middle = started(write_checkpoint(tmp_path / "middle", max_positions=100), tmp_path / "run")
+    parsed = parse(planned(middle, "night"))
+    assert (parsed.tokens_per_sample, parsed.grow_tokens_per_sample) == (100, "0:64 9500:100")
+    parsed = parse(planned(short, "night"))
+    assert (parsed.tokens_per_sample, parsed.grow_tokens_per_sample) == (16, None)
+    given = parse(planned(middle, "night", "--tokens-per-sample", "32"))
+    assert given.tokens_per_sample == 32
+
+
+def test_a_list_of_differences_has_each_option_that_the_user_names_otherwise(ours, tmp_path):
+    start = started(ours, tmp_path / "run")
+    further = ["--arch", "fast_roberta_tiny", "--encoder-normalize-before", "--max-positions", "64"]
+    said = refused("is another model than these options", start.check, parse(planned(start, "base", *further)), further)
+    for change in (
+        "--encoder-layers was 3 and is 2 now",
+        "--encoder-embed-dim was 24 and is 128 now",
+        "--encoder-normalize-before was False and is True now",
+        "--layer-norm-eps was 1e-12 and is 1e-05 now",
+        "--max-positions was",
+    ):
+        assert change in said
+    assert "Leave them out (and --arch): then they are taken from the model." in said
+    harmless = ["--layer-norm-eps", "1e-5", "--lr", "1e-4"]
+    (note,) = start.check(parse(planned(start, "base", *harmless)), harmless)
+    assert note.endswith("--layer-norm-eps was 1e-12 and is 1e-05 now")
+
+
+def test_a_data_bin_of_other_words_is_refused_and_text_may_change_the_vocabulary(ours, tmp_path):
+    start = started(ours, tmp_path / "run")
+    assert start.in_words_of(ours, tmp_path / "run", may_change=False) is start
+    (tmp_path / "text.txt").write_text("".join(f"other words than those {number}\n" for number in range(200)))
+    other = tmp_path / "other"
+    train_tokenizer("byte_level_bpe", [tmp_path / "text.txt"], vocab_size=300, folder=other)
+    message = (
+        r"other was made with another dict\.txt than --finetune-from-model \S+ours: it has .* symbols, and the data"
+    )
+    said = refused(message, start.in_words_of, other, tmp_path / "run", may_change=False)
+    assert "give the text instead" in said
+
+    changed = start.in_words_of(other, tmp_path / "run", may_change=True)
+    assert changed.checkpoint == tmp_path / "run" / "start" / "model.pt"
+    assert changed.vocabulary.symbols == Vocabulary.load(other / "dict.txt").symbols
+    assert with_start(["--lr", "1", f"--finetune-from-model={ours}"], changed)[-1] == str(changed.checkpoint)
+    again = start.in_words_of(other, tmp_path / "run", may_change=True)
+    assert again.checkpoint == changed.checkpoint
+    others = started(write_checkpoint(tmp_path / "others"), tmp_path / "run")
+    refused("was made of another model", others.in_words_of, other, tmp_path / "run", may_change=True)
+
+
+def test_the_tokenizer_is_kept_with_the_run_which_goes_on_without_the_model(ours, tmp_path):
+    run = tmp_path / "run"
+    start = started(ours, run)
+    assert start.tokenizer(run, is_made=False) is None and not run.exists()
+    words = start.tokenizer(run)
+    assert words == run / "start" and Vocabulary.load(words / "dict.txt").symbols == start.vocabulary.symbols
+    (run / "checkpoints").mkdir()
+    torch.save(torch.load(ours / "model.pt", weights_only=True), run / "checkpoints" / "checkpoint_last.pt")
+    (ours / "model.pt").rename(tmp_path / "gone.pt")
+    own = started(ours / "model.pt", run)
+    assert own.is_own and own.words([]) == start.words([]) and own.tokenizer(run) == words
+    (run / "checkpoints" / "checkpoint_last.pt").unlink()
+    refused("does not exist: give a checkpoint", started, ours / "model.pt", run, error=FileNotFoundError)
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "gone.pt").rename(tmp_path / "bare" / "model.pt")
+    (ours / "dict.txt").unlink()
+    bare = started(tmp_path / "bare", tmp_path / "new")
+    refused("has no tokenizer beside it.*--tokenizer", bare.tokenizer, tmp_path / "new", error=FileNotFoundError)
+    assert options_of(["", *bare.words([])])["--encoder-layers"] == "3"
