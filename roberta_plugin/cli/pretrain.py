@@ -33,7 +33,7 @@ from roberta_plugin.pretraining.run import (
     train,
 )
 from roberta_plugin.pretraining.settings import PretrainSettings
-from roberta_plugin.pretraining.start import find_start, with_start
+from roberta_plugin.pretraining.start import FOLDER, find_start, with_start
 from roberta_plugin.pretraining.texts import check_texts, steps_of_text
 from roberta_plugin.settings import Checked, check_roads, setting
 
@@ -76,15 +76,16 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         for each in (settings, settings.reading, settings.reading.rules):
             check_roads(each, {"text": f"with {data}, which is not text but a data-bin"})
     check_words(settings, further)
-    if settings.is_text:
-        check_texts(settings)
     start = find_start(further, folder)
     takes_words = start is not None and settings.is_text and settings.tokenizer is None and settings.vocab_size is None
     if start is not None:
         further = with_start(further, start)
+        settings = replace(settings, tokenizer=folder / FOLDER) if takes_words else settings
+    if settings.is_text:
+        check_texts(settings)
     if start is not None and takes_words:
-        settings = replace(settings, tokenizer=start.tokenizer(folder, is_made=not settings.dry_run))
-    if settings.tokenizer:
+        start.write_tokenizer(folder / FOLDER, is_written=not settings.dry_run)
+    elif settings.tokenizer:
         load_tokenizer(settings.tokenizer)
     is_made = not settings.is_text or all(Path(data, f"{split}.idx").is_file() for split in ("train", "valid"))
     if start is not None and not settings.is_text:

@@ -19,7 +19,7 @@ from typing import Any
 import roberta_plugin
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.settings import RECORD
-from roberta_plugin.data.tokenizers import has_tokenizer
+from roberta_plugin.data.tokenizers import has_tokenizer, load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import hidden_folder, replace_folder
 from roberta_plugin.json_files import read_json
@@ -130,32 +130,38 @@ class Start:
             + (f" ({self.remark})" if self.remark else "")
         )
 
-    def tokenizer(self, folder: Path, *, is_made: bool = True) -> Path | None:
-        """The folder with its tokenizer and dict.txt, which is made once in that of the run; None if not `is_made`.
+    def write_tokenizer(self, target: Path, *, is_written: bool = True) -> None:
+        """Write its tokenizer and dict.txt into a folder, once; without `is_written`, only see that it has both.
 
         Raises:
             FileNotFoundError: if the model has none; says what to give.
+            ValueError: if the folder holds another tokenizer.
         """
         from roberta_plugin.conversion.model_files import find_dictionary, find_tokenizer
 
-        target = folder / FOLDER
-        if (target / "dict.txt").is_file():
-            return target
+        is_there = (target / "dict.txt").is_file()
+        if is_there and self.is_own:
+            return
         try:
             dictionary = find_dictionary(self.checkpoint, dict(self.state), None)
-            tokenizer = find_tokenizer(self.checkpoint, dictionary, None)
+            tokenizer, vocabulary = find_tokenizer(self.checkpoint, dictionary, None), Vocabulary.load(dictionary)
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"{OPTION} {self.given} has no tokenizer beside it, which text needs: give the folder with its files "
                 f"and dict.txt as --tokenizer. ({str(error).partition('. ')[0]}.)"
             ) from error
-        if not is_made:
-            return None
-        with hidden_folder(target) as temporary:
-            tokenizer.save(temporary)
-            Vocabulary.load(dictionary).save(temporary / "dict.txt")
-            replace_folder(target, by=temporary)
-        return target
+        if is_there:
+            theirs = Vocabulary.load(target / "dict.txt").symbols
+            if theirs != vocabulary.symbols or load_tokenizer(target).description() != tokenizer.description():
+                raise ValueError(
+                    f"{target} holds another tokenizer than that of {OPTION} {self.given}: give the model that the run "
+                    "began with, or another --output-dir."
+                )
+        elif is_written:
+            with hidden_folder(target) as temporary:
+                tokenizer.save(temporary)
+                vocabulary.save(temporary / "dict.txt")
+                replace_folder(target, by=temporary)
 
     def in_words_of(self, data: Path, folder: Path, *, may_change: bool) -> Start:
         """The start for a data-bin: itself if the words are its own, else, if it may, with its vocabulary changed.

@@ -111,20 +111,25 @@ def test_a_data_bin_of_other_words_is_refused_and_text_may_change_the_vocabulary
 
 def test_the_tokenizer_is_kept_with_the_run_which_goes_on_without_the_model(ours, tmp_path):
     run = tmp_path / "run"
-    start = started(ours, run)
-    assert start.tokenizer(run, is_made=False) is None and not run.exists()
-    words = start.tokenizer(run)
-    assert words == run / "start" and Vocabulary.load(words / "dict.txt").symbols == start.vocabulary.symbols
+    start, words = started(ours, run), run / "start"
+    start.write_tokenizer(words, is_written=False)
+    assert not run.exists()
+    start.write_tokenizer(words)
+    assert Vocabulary.load(words / "dict.txt").symbols == start.vocabulary.symbols
+    started(ours, run).write_tokenizer(words)
+    others = started(write_checkpoint(tmp_path / "others", sentencepiece=True), run)
+    refused("start holds another tokenizer than that of --finetune-from-model", others.write_tokenizer, words)
     (run / "checkpoints").mkdir()
     torch.save(torch.load(ours / "model.pt", weights_only=True), run / "checkpoints" / "checkpoint_last.pt")
     (ours / "model.pt").rename(tmp_path / "gone.pt")
     own = started(ours / "model.pt", run)
-    assert own.is_own and own.words([]) == start.words([]) and own.tokenizer(run) == words
+    assert own.is_own and own.words([]) == start.words([])
+    own.write_tokenizer(words)
     (run / "checkpoints" / "checkpoint_last.pt").unlink()
     refused("does not exist: give a checkpoint", started, ours / "model.pt", run, error=FileNotFoundError)
     (tmp_path / "bare").mkdir()
     (tmp_path / "gone.pt").rename(tmp_path / "bare" / "model.pt")
     (ours / "dict.txt").unlink()
     bare = started(tmp_path / "bare", tmp_path / "new")
-    refused("has no tokenizer beside it.*--tokenizer", bare.tokenizer, tmp_path / "new", error=FileNotFoundError)
+    refused("has no tokenizer beside it.*--tokenizer", bare.write_tokenizer, tmp_path / "new", error=FileNotFoundError)
     assert options_of(["", *bare.words([])])["--encoder-layers"] == "3"
