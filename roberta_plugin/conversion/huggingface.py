@@ -146,7 +146,9 @@ def read_huggingface(path: Path) -> PortableModel:
     notes += check_config(config, fields_of(config), where)
     head, labels = head_of(config, where)
     family = family_called(config["model_type"])
-    weights = with_base_prefix(read_weights(folder, file=file), family, options, path)
+    weights, of_names = _unwrapped(read_weights(folder, file=file), has_family=family is not None)
+    notes += of_names
+    weights = with_base_prefix(weights, family, options, path)
     _check_words(weights, config, where)
     if head is not None and head.kind == MASKED_LM:
         _check_masked_lm(weights, options, where, has_gelu=family is None)
@@ -381,10 +383,46 @@ def _weight_files(folder: Path) -> list[Path]:
         index = folder / f"{name}.index.json"
         if index.is_file():
             return _indexed_files(index)
+    for pattern, what in _OTHER_WEIGHTS.items():
+        if other := next(folder.glob(pattern), None):
+            raise FileNotFoundError(
+                f"No weights in {folder} that are read here: {other.name} is {what}. Needed is {WEIGHTS} or "
+                f"{OLD_WEIGHTS}."
+            )
     raise FileNotFoundError(
         f"No weights in {folder}: looked for {WEIGHTS} and {OLD_WEIGHTS}, and their .index.json. Copy them from where "
         f"{CONFIG} comes from."
     )
+
+
+_SAVE_AGAIN = "open it with transformers 4, and save it by `save_pretrained`"
+_OTHER_WEIGHTS = {
+    "tf_model*.h5": f"TensorFlow's: {_SAVE_AGAIN} (`from_tf=True`)",
+    "flax_model*.msgpack": f"Flax's: {_SAVE_AGAIN} (`from_flax=True`)",
+    "*.onnx": "a graph that another program exported: take the folder that it was made from",
+    "openvino_model.xml": "a graph of OpenVINO: take the folder that it was made from",
+    "*.gguf": "a file of llama.cpp: take the folder that it was made from",
+}
+_WRAPPERS = {
+    "_orig_mod.": "torch.compile",
+    "module.": "DistributedDataParallel",
+    "model.": "a module of Lightning or another program",
+}
+
+
+def _unwrapped(weights: dict[str, Tensor], *, has_family: bool) -> tuple[dict[str, Tensor], list[str]]:
+    """Parameters without what a program around the model put before all names, and notes on it."""
+    notes: list[str] = []
+    names = [*weights]
+    while wrapper := next((each for each in _WRAPPERS if names and all(name.startswith(each) for name in names)), None):
+        inner = [name.removeprefix(wrapper) for name in names]
+        if wrapper == "model." and has_family and not all(name.startswith(("model.", "head.")) for name in inner):
+            break  # ModernBERT's own
+        notes.append(
+            f"All names of its parameters begin with {wrapper}, as {_WRAPPERS[wrapper]} writes them: left out."
+        )
+        weights, names = dict(zip(inner, weights.values(), strict=True)), inner
+    return weights, notes
 
 
 def _indexed_files(index: Path) -> list[Path]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
@@ -318,7 +319,7 @@ class OnnxModel(nn.Module):
             if kind in ("classification", "token") and shapes[0][-1] != num_outputs:
                 raise ValueError(f"the graph has {shapes[0][-1]} outputs instead of {num_outputs}")
         except Exception as error:  # ONNX Runtime has classes of its own for damaged files
-            why = " ".join(str(error).split())[:160]
+            why = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:160]
             raise ValueError(f"{path} or {ONNX_FACTS} beside it is damaged ({why}): {_AGAIN}.") from error
         self.path, self._is_masked_lm = path, kind == MASKED_LM
         self.head_kinds = {} if self._is_masked_lm or not kind else {name: kind}
@@ -375,4 +376,9 @@ class OnnxModel(nn.Module):
         pad_id = 1
         mask = tokens.ne(pad_id).long() if has_padding else torch.ones_like(tokens)
         feed = {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()}
-        return [torch.from_numpy(np.asarray(value)) for value in self._session.run(None, feed)]
+        try:
+            outputs = self._session.run(None, feed)
+        except Exception as error:  # ONNX Runtime has classes of its own, and colours of terminals in their texts
+            why = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:160]
+            raise ValueError(f"{self.path} cannot be computed ({why}): {_AGAIN}, or ask the checkpoint.") from error
+        return [torch.from_numpy(np.asarray(value)) for value in outputs]

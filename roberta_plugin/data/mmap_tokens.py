@@ -178,7 +178,17 @@ def _read_header(path: str) -> tuple[np.dtype[Any], int]:
             f"{path} has format version {version} and token type code {code}; only version 1 and the codes "
             f"{sorted(_TYPE_OF_CODE)} can be read: make it again with `roberta binarize`."
         )
-    _check_file_size(path, _HEADER.size + _BYTES_PER_ITEM * num_items)
+    expected, size = _HEADER.size + _BYTES_PER_ITEM * num_items, os.path.getsize(path)
+    with open(path, "rb") as file:
+        file.seek(_HEADER.size)
+        num_documents = int.from_bytes(file.read(8), "little")
+    if size == expected + 8 * (1 + num_documents) and num_documents:
+        raise ValueError(
+            f"{path} is an index of Megatron, which begins as fairseq's and has the places of {num_documents:,} "
+            "documents besides: the ids in its .bin are another program's. Make both from the text with "
+            "`roberta binarize`."
+        )
+    _check_file_size(path, expected)
     return _TYPE_OF_CODE[code], num_items
 
 

@@ -179,6 +179,13 @@ def _with_mask(symbols: list[str]) -> list[str]:
     return symbols if MASK in symbols else [*symbols, MASK]
 
 
+_OTHERS = {  # files of tokenizers of other kinds -> whose they are
+    ("vocab.txt", "bpe.codes"): "fastBPE's for words that were cut before, as of PhoBERT and BERTweet",
+    ("vocab.txt",): "BERT's WordPiece",
+    ("spiece.model",): "SentencePiece's under the name of ALBERT and T5",
+}
+
+
 def read_tokenizer(folder: Path, *, num_symbols: int | None = None) -> ForeignTokenizer:
     """The tokenizer in a folder, for a model with embeddings of `num_symbols` symbols (V); None: for a new model.
 
@@ -191,6 +198,12 @@ def read_tokenizer(folder: Path, *, num_symbols: int | None = None) -> ForeignTo
     names = ((TOKENIZER,), (VOCABULARY, MERGES), SENTENCEPIECE_FILES)
     path = next((folder / files[0] for files in names if all((folder / name).is_file() for name in files)), None)
     if path is None:
+        for others, whose in _OTHERS.items():
+            if all((folder / name).is_file() for name in others):
+                raise ValueError(
+                    f"{folder} has the tokenizer {' and '.join(others)}, {whose}, which is not read here: use the "
+                    "model with transformers, or start from another."
+                )
         raise FileNotFoundError(
             f"No tokenizer in {folder}: looked for {TOKENIZER}; for {VOCABULARY} and {MERGES}; and for "
             f"{SENTENCEPIECE_FILES[0]}. Copy them from where the weights come from."

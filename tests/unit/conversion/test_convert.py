@@ -595,3 +595,38 @@ def test_a_missing_mark_of_sentence_transformers_is_named(ours, tmp_path):
     assert "prompts for texts, if the model has any, are not known" in read_any(folder).notes[0]
     (folder / "modules.json").write_text('[{"path": "", "type": "sentence_transformers.models.Transformer"}]')
     refused("which says whether that is a CrossEncoder, is missing", read_any, folder, error=FileNotFoundError)
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "model.", "model._orig_mod."])
+def test_what_a_program_put_before_all_names_is_left_out_with_a_line(theirs, prefix):
+    whole = whole_weights(theirs)
+    write_weights(theirs, {f"{prefix}{name}": value for name, value in whole.items()}, max_shard_bytes=10**9)
+    model = read_any(theirs)
+    assert f"begin with {prefix.split('.')[0]}., as" in model.notes[0]
+    words = "encoder.sentence_encoder.embed_tokens.weight"
+    assert torch.equal(model.parameters[words], whole["roberta.embeddings.word_embeddings.weight"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tf_model.h5", r"tf_model\.h5 is TensorFlow's: open it with transformers 4"),
+        ("flax_model.msgpack", r"flax_model\.msgpack is Flax's"),
+        ("model.onnx", r"model\.onnx is a graph that another program exported"),
+    ],
+)
+def test_weights_of_other_programs_are_named(theirs, name, words):
+    (theirs / "model.safetensors").rename(theirs / name)
+    refused(words, read_any, theirs, error=FileNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [("vocab.txt bpe.codes", "fastBPE's for words .* PhoBERT and BERTweet"), ("vocab.txt", "BERT's WordPiece")],
+)
+def test_tokenizers_of_other_kinds_are_named(theirs, names, words):
+    for name in ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"):
+        (theirs / name).unlink()
+    for name in names.split():
+        (theirs / name).write_text("a 5\n")
+    refused(rf"has the tokenizer .*{words}, which is not read here", read_any, theirs)

@@ -305,3 +305,16 @@ def test_both_round_up_numbers_and_arrays(number, quotient, rounded):
     assert ceil_div(number, 4) == quotient
     assert round_up(number, 4) == rounded
     assert round_up(np.array([number], dtype=np.int32), 4).tolist() == [rounded]
+
+
+def test_an_index_of_megatron_is_named(tmp_path):
+    """It begins as fairseq's does, and was called cut off."""
+    sizes, pointers, documents = np.array([2, 1], np.int32), np.array([0, 4], np.int64), np.array([0, 1, 2], np.int64)
+    head = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, len(sizes), len(documents))
+    (tmp_path / "train.idx").write_bytes(head + sizes.tobytes() + pointers.tobytes() + documents.tobytes())
+    (tmp_path / "train.bin").write_bytes(np.array([5, 6, 7], np.uint16).tobytes())
+    refused(
+        "is an index of Megatron, which begins as fairseq's and has the places of 3 documents",
+        MmapTokens,
+        str(tmp_path / "train"),
+    )
