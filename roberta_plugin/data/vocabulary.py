@@ -206,6 +206,9 @@ def _read_rows(path: Path) -> list[str]:
     return lines
 
 
+_MOST = 2**62  # times two, the most that numpy counts
+
+
 def _parse(line: str, number: int) -> Row:
     """Read one line as fairseq does: trailing white space is ignored, and symbols may contain spaces."""
     symbol, space, field = line.rstrip().rpartition(" ")
@@ -213,11 +216,11 @@ def _parse(line: str, number: int) -> Row:
     if overwrites:
         symbol, space, field = symbol.rpartition(" ")
     try:
-        if not space:
+        if not space or not -_MOST <= (count := int(field)) <= _MOST:
             raise ValueError
-        return Row(symbol, int(field), overwrites)
+        return Row(symbol, count, overwrites)
     except ValueError:
         raise ValueError(
-            f"line {number}: {line[:80]!r} is not `symbol count`, with a whole number after a space. Is this the "
-            "dict.txt of the tokenizer?"
+            f"line {number}: {line[:80]!r} is not `symbol count`, with a whole number up to 2^62 after a space. "
+            "Is this the dict.txt of the tokenizer?"
         ) from None

@@ -101,6 +101,9 @@ Each fault has a number and the file that works around it:
 31. **A training that diverges ends with a traceback and no remedy** (`divergence`), after all gradients as tensors. If
    only the loss of a validation is NaN, it goes on, and no later checkpoint is the best. We name the update, the likely
    cause and the remedy.
+32. **Values that no training has written are resumed** (`saved_state`), or end in a traceback or a crash: counts,
+   positions, moments, numbers in int8, and options that omegaconf replaces by variables of the environment. We refuse
+   them by name.
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. fairseq's epoch iterator keeps
 its batches and a position counted in them, so our tasks have one of their own (`epoch_iterator`). In a job of `roberta

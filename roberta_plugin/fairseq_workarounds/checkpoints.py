@@ -31,6 +31,7 @@ from roberta_plugin.checkpoint_files import (
     remove_unfinished,
     unlisted_class,
 )
+from roberta_plugin.fairseq_workarounds.saved_state import check_options
 from roberta_plugin.files import atomic_write
 from roberta_plugin.locks import TRAINING_LOCK, try_lock
 from roberta_plugin.models.checkpoints import saved_options
@@ -156,6 +157,7 @@ def load_checked(
         raise kind(f"{explain_refusal(path, error)} {REMEDY}") from error
     if not PathManager.path_requires_pathmanager(path):
         check_claims(path, state)
+    check_options(state.get("cfg"), path)
     return state
 
 

@@ -10,6 +10,7 @@ import builtins
 import inspect
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -233,6 +234,8 @@ def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any
     What is refused later, as the task, the model, a data set or a checkpoint is opened, ends in one sentence, too.
     """
     model, task = ARCH_MODEL_REGISTRY.get(_name(cfg.model)), TASK_REGISTRY.get(_name(cfg.task))
+    # a job of `roberta launch` notes its errors itself
+    is_program = getattr(inspect.unwrap(main), "__module__", None) in NAMES
     try:
         check_limits(cfg)
         check_writable(cfg)
@@ -245,9 +248,12 @@ def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any
         make_log_folder(cfg.common.log_file)
         fairseqs(cfg, main, **options)
         check_trained()
+    except KeyboardInterrupt:
+        if not is_program:
+            raise
+        sys.stderr.write("interrupted: what was saved is whole, and the same command goes on from there\n")
+        sys.exit(128 + signal.SIGINT)
     except Exception as error:
-        # a job of `roberta launch` notes its errors itself
-        is_program = getattr(inspect.unwrap(main), "__module__", None) in NAMES
         sentence = refusal_in(error, task, model) if is_program and not os.environ.get(DEBUG) else None
         if sentence is None:
             raise

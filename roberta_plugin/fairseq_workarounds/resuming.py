@@ -12,6 +12,7 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.trainer import Trainer
 
 from roberta_plugin.fairseq_workarounds.hooks import listening, programs
+from roberta_plugin.fairseq_workarounds.saved_state import check_moments, check_state
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.starting_head import starting_head, take_over_head
 from roberta_plugin.models.checkpoints import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, norms_of, saved_options
@@ -84,6 +85,11 @@ def load_trainer(
 
     def look(load: Callable[..., dict[str, Any]], *arguments: Any, **further: Any) -> dict[str, Any]:
         state = load(*arguments, **further)
+        parameters = trainer.get_model().state_dict()
+        check_state(state, Path(filename), parameters=parameters)
+        if not reset_optimizer:
+            moments = state.get("last_optimizer_state")
+            check_moments(moments, Path(filename), parameters=list(trainer.get_model().parameters()))
         check_positions(trainer, state, Path(filename))
         if reset_optimizer:
             other.extend(warn_of_other_start(trainer, state, Path(filename)))

@@ -41,11 +41,11 @@ from roberta_plugin.stop_signals import StopSignals
 logger = logging.getLogger(__name__)
 
 STOPS = "stops_after_this_update"  # key in the logging output
-EXIT_CODES = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
+EXIT_CODES = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP, 128 + signal.SIGUSR1)
 
 
 class Interruption(StopSignals):
-    """Handler of Ctrl-C, SIGTERM and SIGHUP: notes the first signal during training, acts as usual otherwise.
+    """Handler of Ctrl-C, SIGTERM, SIGHUP and SIGUSR1: notes the first signal during training, acts as usual otherwise.
 
     A second Ctrl-C acts as usual, too.
     """
@@ -71,6 +71,7 @@ class Interruption(StopSignals):
             signal.SIGINT: signal.default_int_handler,
             signal.SIGTERM: signal.SIG_DFL,
             signal.SIGHUP: signal.SIG_DFL,
+            signal.SIGUSR1: signal.SIG_DFL,  # which clusters send before a job's time is up
         }
         # Signals that nohup and background jobs ignore stay ignored.
         self.signals = tuple(number for number, handler in usual.items() if signal.getsignal(number) is handler)

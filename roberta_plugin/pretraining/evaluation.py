@@ -253,9 +253,7 @@ def _verdict(evaluation: dict[str, Any]) -> str:
     if neighbors is None or model["perplexity"] < neighbors["perplexity"]:
         return ""
     if has_diverged(math.log2(model["perplexity"])):
-        return (
-            "\n\nThe training has diverged: give a lower `--lr`, a longer warm-up or `--clip-norm`, in another folder."
-        )
+        return "\n\nThe training has diverged: give a lower `--lr` or a longer warm-up, in another folder."
     return (
         "\n\nThe model predicts worse than counts of both neighbors, which take seconds to make: "
         "train it longer (`roberta pretrain --hours`), or on more text."

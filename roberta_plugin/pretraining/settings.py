@@ -105,8 +105,8 @@ class PretrainSettings(Checked):
     @property
     def folder(self) -> Path:
         """Where the files of the run go."""
-        if self.output_dir is not None:
-            return self.output_dir.absolute()
+        if self.output_dir is not None:  # the record of a path with `..` could not be followed after a move
+            return self.output_dir.resolve() if ".." in self.output_dir.parts else self.output_dir.absolute()
         first = self.data[0] if Path(self.data[0]).exists() else re.split(r"[,@]|:(?!//)", self.data[0])[0]
         names = [part.split(".")[0] for part in Path(first).absolute().parts]
         plain = (name for name in reversed(names) if name and not has_magic(name) and name not in ("-", "/"))

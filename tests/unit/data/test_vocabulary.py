@@ -94,3 +94,8 @@ def test_maps_tokenizer_ids_and_back_and_word_starts_follow_the_tokenizer():
     assert vocabulary.model_to_tokenizer(tokenizer).tolist() == [-1, -1, -1, -1, 257, 97, -1, 256, -1]
     starts = Vocabulary([*ROWS, Row("32", 1)]).word_starts(tokenizer).tolist()
     assert starts == [True] * 4 + [False, False, True, True, True, True], "other symbols stand alone"
+
+
+def test_a_count_beyond_what_numpy_counts_is_refused_by_its_line(tmp_path):
+    (tmp_path / "dict.txt").write_text(f"a 3\nb 1{'0' * 400}\n")
+    refused(r"dict\.txt, line 2: .*a whole number up to", Vocabulary.load, tmp_path / "dict.txt")

@@ -200,3 +200,30 @@ def test_a_checkpoint_that_was_saved_with_removed_options_loads(backend, tiny_da
     torch.save(state, tmp_path / "old.pt")
     (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "old.pt")])  # fairseq-validate
     assert str(model.cfg.attention_backend) == "auto"
+
+
+def test_an_argument_that_is_no_text_is_left_to_fairseq():
+    """As in fairseq's own tests/test_valid_subset_checks.py, which pass with this plugin registered."""
+    assert command_line._words([None, "--a=b", 3]) == ["--a", "b"]
+
+
+def test_ctrl_c_before_the_first_update_ends_a_program_without_a_traceback(monkeypatch, capsys):
+    for check in ("check_limits", "check_writable", "check_devices", "starts.settle", "make_log_folder"):
+        monkeypatch.setattr(f"{command_line.__name__}.{check}", lambda checked: None)
+    cfg = SimpleNamespace(model=None, task=None, checkpoint=None, common=SimpleNamespace(log_file=None))
+
+    def interrupted(cfg, main):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "__module__", "fairseq_cli.train")
+    with pytest.raises(SystemExit) as ended:
+        call_main(interrupted, cfg, main)
+    assert ended.value.code == 130 and "the same command goes on from there" in capsys.readouterr().err
+    monkeypatch.setattr(main, "__module__", "x")  # as a job of `roberta launch`
+    with pytest.raises(KeyboardInterrupt):
+        call_main(interrupted, cfg, main)
+
+
+def test_the_folder_of_a_log_file_is_made(tmp_path):
+    command_line.make_log_folder(str(tmp_path / "logs" / "deep" / "x.log"))
+    assert (tmp_path / "logs" / "deep").is_dir()
