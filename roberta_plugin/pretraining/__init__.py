@@ -4,6 +4,7 @@ recipe        a file of launch/recipes/   -> what to train, for what text and ma
 choice        machine, text, hours        -> a recipe, scaled to them, and fairseq-train's command
 start         --finetune-from-model       -> its architecture, tokenizer and vocabulary, in the recipe's place
 ranks         a command on many ranks  -> a job of SLURM, or torchrun's ranks
+pace          updates and their time     -> a line if the machine is slower than planned
 evaluation    a model and held-out text   -> scores beside baselines, filled masks; report.md, loss.png
 docstrings    this Python's docstrings    -> the text of `roberta demo`
 settings      the options of `roberta pretrain`

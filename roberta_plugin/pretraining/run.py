@@ -48,6 +48,7 @@ from roberta_plugin.pretraining.choice import (
     remarks,
     tokens_of_text,
 )
+from roberta_plugin.pretraining.pace import Pace
 from roberta_plugin.pretraining.ranks import slurm_ranks, with_training
 from roberta_plugin.pretraining.recipe import Recipe, load
 from roberta_plugin.pretraining.settings import PretrainSettings
@@ -314,6 +315,7 @@ def train(plan: Plan, *, log: Path, lock: int) -> None:
         environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(min(MAX_THREADS, num_cores()))
     bar = progress_bar("training", total=plan.recipe.updates, unit="update")
     lines = process.lines_of(plan.command, log=log, lock=lock, environment=environment)
+    pace = Pace(updates=plan.recipe.updates, hours=plan.recipe.hours) if plan.is_timed else None
     with closing(lines) as output, bar:
         for line in output:
             if warning := _WARNING.search(line):
@@ -321,6 +323,8 @@ def train(plan: Plan, *, log: Path, lock: int) -> None:
             record = parse_line(line)
             if record and "num_updates" in record.values:
                 show_on(bar, record)
+                if pace is not None and (remark := pace.remark(int(record.values["num_updates"]))):
+                    bar.write(remark, file=sys.stderr)
 
 
 def tracker_variables(folder: Path) -> dict[str, str]:
