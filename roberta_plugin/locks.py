@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 NO_FLOCK = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 _SECONDS_FOR_OTHER_HOSTS = 60.0  # what `wait_for_lock` waits for is held briefly
-_warned: list[Path] = []  # folders without flock
+_warned: list[int] = []  # file systems without flock
 TRAINING_LOCK = "training.lock"  # in a folder of checkpoints, held by the rank 0 that saves there
 
 
@@ -44,8 +44,8 @@ def try_lock(descriptor: int, path: Path | None = None) -> bool:
     except OSError as error:
         if path is None or error.errno not in NO_FLOCK:
             raise
-        if path.parent not in _warned:
-            _warned.append(path.parent)
+        if (device := os.fstat(descriptor).st_dev) not in _warned:
+            _warned.append(device)
             logger.warning(f"{path.parent} has no file locks ({error.strerror}): {owner_file(path)} takes their place.")
         return _try_owner(descriptor, path)
     return True

@@ -30,6 +30,7 @@ def without_flock(request, monkeypatch):
         raise OSError(request.param, os.strerror(request.param))
 
     monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    monkeypatch.setattr(locks, "_warned", [])
 
 
 def test_only_one_process_works_in_a_folder_and_the_next_follows(tmp_path, without_flock, caplog):
