@@ -383,7 +383,7 @@ def test_other_hours_are_told_as_such_and_not_as_the_options_that_follow_from_th
 
 def plan_of(*command, **further):
     machine, recipe = SimpleNamespace(gpus=1), SimpleNamespace(updates=3)
-    return SimpleNamespace(command=[*command], machine=machine, recipe=recipe, **further)
+    return SimpleNamespace(command=[*command], machine=machine, recipe=recipe, is_timed=False, **further)
 
 
 def test_warnings_of_the_training_are_shown(tmp_path, monkeypatch, capsys):
