@@ -152,7 +152,11 @@ def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.
     """Differences that 8-bit weights make in the outputs (one list per line): classes, scores, or spans."""
     pairs = [list(zip(a, b, strict=True)) for a, b in zip(full, small, strict=True)]
     if kind == "embedding":
-        cosines = [float(F.cosine_similarity(*map(torch.tensor, both)).min()) for line in pairs for both in line]
+        cosines = [
+            float(F.cosine_similarity(torch.tensor(both[0]), torch.tensor(both[1])).min())
+            for line in pairs
+            for both in line
+        ]
         mean = np.mean(cosines)
         return f"vectors have a cosine of {mean:.4f} with their own on average, and of {min(cosines):.4f} at least"
     changes = [float(np.abs(a - b).max()) for line in pairs for a, b in line]
