@@ -282,6 +282,23 @@ def test_other_layers_are_named_before_torch_refuses_the_optimizer_s_state(prepa
     refused(message, resuming.check_continues, trainer, state, PATH)
 
 
+def test_weights_that_do_not_fit_a_new_training_are_explained_by_all_options_that_differ(prepared, monkeypatch):
+    """As of an imported model, whose saved options say nothing of the places of its norms."""
+    trainer = trainer_of(prepared)
+    state = state_of(trainer)
+    layer = "encoder.sentence_encoder.layers.0.fc2.weight"
+    names = (layer, "encoder.sentence_encoder.layer_norm.weight")
+    state["model"] = {**dict.fromkeys(names, torch.zeros(8)), **dict(state["model"])}
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", lambda *_, **__: state)
+
+    def fairseqs(trainer, filename, reset_optimizer=False):
+        checkpoint_utils.load_checkpoint_to_cpu(filename)
+        raise Exception("Cannot load model parameters from checkpoint")
+
+    message = "--encoder-normalize-before was True and is False now.* Its weights do not fit: give the options"
+    refused(message, resuming.load_trainer, fairseqs, trainer, str(PATH), True)
+
+
 def test_other_data_are_named(prepared):
     trainer = trainer_of(prepared)
     state = state_of(trainer)

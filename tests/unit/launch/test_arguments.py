@@ -62,6 +62,10 @@ def test_contradictions_are_refused(recipe, options, fields, message):
         complete(recipe(*options, **fields))
 
 
+def test_a_run_may_continue_another_one_because_its_own_checkpoint_wins_at_a_restart(recipe):
+    assert parse(complete(recipe("--restore-file", "old.pt"))).restore_file == "old.pt"
+
+
 def test_this_plugin_needs_no_user_dir_and_others_keep_theirs(recipe):
     assert "--user-dir" not in complete(recipe("--user-dir", f"somewhere/{PACKAGE.name}"))
     assert "other" in complete(recipe("--user-dir=other"))
