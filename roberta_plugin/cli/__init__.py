@@ -51,6 +51,7 @@ VERBS = {
     "demo": Verb("pretrain a small RoBERTa on the documentation inside your own Python, in minutes", "pretrain:demo"),
     "pretrain": Verb("pretrain on your own text, by a recipe that suits machine, text and hours", "pretrain:pretrain"),
     "recipes": Verb("list the recipes of pretraining, or show one", "pretrain:recipes"),
+    "check": Verb("look at a text before training: duplicates, leaks, markup, encodings, tokenizers", "check:check"),
     "tokenizer": Verb("train a tokenizer, give a model another one, or show how it splits a text", "text:tokenizer"),
     "binarize": Verb("convert text files into the binary files that fairseq-train reads", "text:binarize"),
     "inspect": Verb("show and check the contents of a folder of binary files", "inspect:inspect"),
@@ -83,6 +84,7 @@ GUESSED = {
     "convert": "`roberta import` reads a model of Hugging Face or fairseq, and `roberta export` writes one for them",
     "serve": "there is no server: `roberta export` writes a model for those of transformers and ONNX Runtime, and "
     "RobertaHub answers inside a program (examples/README.python.md)",
+    **dict.fromkeys(("lint", "stats"), "`roberta check` looks at a text"),
     **dict.fromkeys(("eval", "test"), "`roberta evaluate` measures fine-tuned models, `roberta inspect` checks data"),
     **dict.fromkeys(("preprocess", "tokenize"), "`roberta binarize` converts text into a data-bin"),
 }

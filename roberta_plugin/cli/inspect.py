@@ -18,9 +18,12 @@ from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.neighbor_baseline import see_neighbors
 from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.figures import Figures, measure
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.settings import REQUIRED, Checked, setting
+
+_MOST_ITEMS = 2000  # lines of a split, on which the tokenizer is measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,8 @@ def inspect(settings: InspectSettings) -> int:
         )
         if counts.num_documents == 1 and counts.num_items > 1:
             print(f"  note: {ONE_DOCUMENT}")
+        if figures := _figures(folder, split, vocabulary):
+            print(f"  {figures.describe()}")
         if "train" in sound_splits:
             baselines = baselines_of([folder / "train"], {split: [folder / split]})[split]
             print(f"  {baselines.describe(_paper_neighbors(folder / split)) if baselines else 'nothing to predict'}")
@@ -72,6 +77,18 @@ def _paper_neighbors(prefix: Path) -> NDArray[np.float64]:
     """What a model sees of neighbors where 15 % of the tokens are masked in blocks of 512, as in the paper."""
     masker = Masker.for_vocabulary(Vocabulary.load(prefix.parent / "dict.txt"), MaskingRecipe())
     return see_neighbors(masker, MmapTokens(prefix), block_length=512)
+
+
+def _figures(folder: Path, split: str, vocabulary: Vocabulary) -> Figures | None:
+    """How well the folder's tokenizer suits the text of a split; None for a folder without a tokenizer."""
+    try:
+        tokenizer = load_tokenizer(folder)
+    except (ValueError, OSError):  # named above, or fairseq's folder
+        return None
+    tokens, back = MmapTokens(folder / split), vocabulary.model_to_tokenizer(tokenizer)
+    items = np.unique(np.linspace(0, max(0, len(tokens) - 1), _MOST_ITEMS).astype(np.int64)) if len(tokens) else ()
+    ids = (back[tokens[int(item)]] for item in items)
+    return measure(tokenizer, (tokenizer.decode(line[line >= 0].tolist()) for line in ids))
 
 
 def inspect_prepared(settings: InspectSettings) -> int:

@@ -34,6 +34,7 @@ from roberta_plugin.pretraining.run import (
 )
 from roberta_plugin.pretraining.settings import PretrainSettings
 from roberta_plugin.pretraining.start import FOLDER, find_start, with_start
+from roberta_plugin.pretraining.text_look import warnings_before
 from roberta_plugin.pretraining.texts import check_texts, steps_of_text
 from roberta_plugin.settings import Checked, check_roads, setting
 
@@ -98,6 +99,8 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
             check_resources(plan.ranks)
             if not settings.dry_run:
                 check_partition(plan.ranks.partition, nodes=plan.ranks.nodes)
+    if settings.is_text and not is_made and (warnings := warnings_before(settings)):
+        say("\n".join([*warnings, ""]))
     if settings.dry_run:
         if not is_made:
             say("The text is made into a tokenizer and a data-bin first: what follows guesses its tokens.")

@@ -18,6 +18,7 @@ from roberta_plugin.data.tokenizers import is_of_hugging_face, load_tokenizer
 from roberta_plugin.data.tokenizers.additions import base_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
+from roberta_plugin.data.tokenizers.figures import measure
 from roberta_plugin.data.tokenizers.training import TokenizerSettings, train_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.settings import REQUIRED, Checked, setting
@@ -96,12 +97,15 @@ def show(settings: ShowSettings) -> int:
     tokenizer, vocabulary = load_tokenizer(settings.folder), Vocabulary.from_tokenizer(settings.folder)
     to_model = vocabulary.tokenizer_to_model(tokenizer)
     base = base_of(tokenizer)
+    figures = measure(tokenizer, [settings.text])
     print("tokenizer id   model id   token")
     for index in tokenizer.encode(settings.text):
         token = repr(tokenizer.decode([index]))
         if "\ufffd" in token and isinstance(base, ByteLevelBpe) and index < len(base.symbols):
             token = f"'{base.decode([index], errors='backslashreplace')}'"  # bytes of a character, such as \xc3
         print(f"{index:>12}   {to_model[index]:>8}   {token}")
+    if figures is not None:
+        print(f"{figures.describe()}; `roberta check TEXT --tokenizer ...` compares tokenizers on a text")
     return 0
 
 

@@ -40,6 +40,8 @@ A file that is part of a stage starts with the stage's name:
     text_inputs_quoting      the rows of TSV       -> whether quotation marks enclose its cells
     text_inputs_tables       CSV, Parquet, Arrow   -> rows; the cells of the column of the text
 
+`text_check` looks at text before any of it: duplicates, leaks, markup, encodings. `normal_form` warns of texts in
+another Unicode form than the tokenizer's.
 Used by several stages: `array_files` (arrays larger than memory), `rounding` and `white_space`. `corpus_statistics`
 computes what `roberta inspect` shows and checks; `count_baselines` and `neighbor_baseline` compute the losses of
 counts, which are shown beside those of models.

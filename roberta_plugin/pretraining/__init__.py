@@ -8,6 +8,7 @@ pace          updates and their time     -> a line if the machine is slower than
 evaluation    a model and held-out text   -> scores beside baselines, filled masks; report.md, loss.png
 docstrings    this Python's docstrings    -> the text of `roberta demo`
 settings      the options of `roberta pretrain`
+text_look     text, held-out text          -> what is wrong with it, before anything is trained on it
 texts         text -> tokenizer, data-bin; once, and of that text alone
 run           text -> tokenizer -> data-bin -> trained model -> results; each step resumes or has nothing to do
 """

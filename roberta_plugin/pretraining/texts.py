@@ -50,7 +50,7 @@ def check_texts(settings: PretrainSettings) -> None:
     reading.check_used(source for sources in found.values() for source in sources)
     trained = {os.path.realpath(source.path) for source in found["DATA"] if not source.is_stream}
     for option, sources in found.items():
-        if sources and not any(file.is_stream for file in sources) and not any(_documents(sources, reading.rules)):
+        if sources and not any(file.is_stream for file in sources) and not any(documents(sources, reading.rules)):
             names = ", ".join(dict.fromkeys(source.name for source in sources))
             raise ValueError(f"{names[:200]}: there is no text, only blank lines or nothing.")
         for source in sources if option != "DATA" else ():
@@ -284,24 +284,36 @@ def copy_text(sources: Sequence[TextInput], train: Path, valid: Path | None, *, 
     train.parent.mkdir(parents=True, exist_ok=True)
     written, bad = 0, [0]
     with atomic_write(train, "w") as of_train, atomic_write(valid, "w") if valid else nullcontext() as of_valid:
-        number = 0
-        for number, document in enumerate(_documents(sources, rules, bad), start=1):
+        is_empty = True
+        for is_held_out, document in split_documents(sources, rules, bad):
+            is_empty = False
             text = "\n".join(document) + "\n\n"
-            if of_valid is not None and number % _EVERY == 0 and written < _MOST_HELD_OUT:
+            if of_valid is not None and is_held_out:
                 written += of_valid.write(text)
             else:
                 of_train.write(text)
         if valid and not written:
             raise ValueError(
                 f"{names}: there is no text."
-                if not number
+                if is_empty
                 else f"{names}: there are fewer than {_EVERY} documents (a blank line ends one, and so do "
                 f"{_LINES} lines), too few to hold one out. Give a held-out text by --valid."
             )
     return bad[0]
 
 
-def _documents(sources: Iterable[TextInput], rules: LineRules, bad: list[int] | None = None) -> Iterator[list[str]]:
+def split_documents(
+    sources: Iterable[TextInput], rules: LineRules, bad: list[int] | None = None
+) -> Iterator[tuple[bool, list[str]]]:
+    """The documents, each with True if it is one of those that `copy_text` holds out."""
+    written = 0
+    for number, document in enumerate(documents(sources, rules, bad), start=1):
+        is_held_out = number % _EVERY == 0 and written < _MOST_HELD_OUT
+        written += sum(len(line) + 1 for line in document) + 1 if is_held_out else 0
+        yield is_held_out, document
+
+
+def documents(sources: Iterable[TextInput], rules: LineRules, bad: list[int] | None = None) -> Iterator[list[str]]:
     """Lines between blank lines; a longer document in parts of `_LINES`. Bad lines that are left out add to `bad`."""
     for source in sources:
         document: list[str] = []

@@ -123,9 +123,8 @@ class RobertaMaskedLMConfig(FairseqDataclass):
     )
     no_baselines: bool = setting(
         False,
-        "do not count the training text to log beside each validation what unigrams, bigrams and counts of both "
-        "neighbors would reach (unigram_loss, bigram_loss, neighbors_loss); rank 0 counts once, about 10 million "
-        "tokens a second",
+        "do not count the training text to log what unigrams, bigrams and counts of both neighbors would reach "
+        "(unigram_loss, bigram_loss, neighbors_loss); rank 0 counts once",
     )
     shorten_method: str = setting("none", "fairseq's; only none: long lines are split, and nothing is left out")
     shorten_data_split_list: str = setting("", "fairseq's; without effect, as --shorten-method")

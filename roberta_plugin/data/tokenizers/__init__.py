@@ -7,6 +7,7 @@ character_bpe      on words, as in BERT
 additions          any of these with added tokens, as Hugging Face has them
 huggingface        Hugging Face's files               -> such a tokenizer, and the symbols of its ids
 huggingface_fields what becomes of each field of these files
+figures            a tokenizer, text -> tokens and bytes per word, words that stay whole
 training           text files -> a sample of them -> a tokenizer
 """
 

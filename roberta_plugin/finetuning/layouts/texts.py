@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.data.normal_form import NormalFormWatch
 from roberta_plugin.data.tokenizers.additions import own_mask_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -48,6 +49,7 @@ class Encoder:
         self.tokenizer, self.vocabulary = tokenizer, vocabulary
         self.own_mask, self._mask_keeps_space = own_mask_of(tokenizer), mask_keeps_space
         self.to_model_id = vocabulary.tokenizer_to_model(tokenizer)  # (number of tokenizer ids,)
+        self._watch = NormalFormWatch(tokenizer)
 
     def ids(self, text: str) -> NDArray[np.int32]:
         """Model ids of a text, without <s> and </s>."""
@@ -56,7 +58,9 @@ class Encoder:
             mask = np.array([self.vocabulary.mask_id], dtype=np.int32)
             kept = before if self._mask_keeps_space else [span.rstrip() for span in before]
             return np.concatenate([part for span in kept for part in (self.ids(span), mask)] + [self.ids(last)])
-        return self.to_model_id[self.tokenizer.encode(text)] if text else np.empty(0, dtype=np.int32)
+        ids: NDArray[np.int32] = self.to_model_id[self.tokenizer.encode(text)] if text else np.empty(0, dtype=np.int32)
+        self._watch.look(text, len(ids))
+        return ids
 
     def ids_of_all(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """Model ids of many texts, faster than one by one; a text may contain line ends."""
@@ -64,6 +68,8 @@ class Encoder:
         one_line = ["" if apart else text for text, apart in zip(texts, is_apart, strict=True)]
         ids, lengths = self.tokenizer.encode_lines(one_line)
         parts = np.split(self.to_model_id[ids], np.cumsum(lengths)[:-1]) if texts else []
+        for text, part in zip(one_line, parts, strict=True):
+            self._watch.look(text, len(part))
         return [self.ids(text) if apart else part for text, part, apart in zip(texts, parts, is_apart, strict=True)]
 
     def join(

@@ -20,6 +20,7 @@ EVERYWHERE = {
     "demo": "--output-dir --updates --seed",
     "pretrain": "--recipe --without --output-dir --dry-run",
     "recipes": "",
+    "check": "--valid --tokenizer --format",
     "tokenizer train": "--kind --output-dir --vocab-size --sample-megabytes --no-progress --overwrite --skip-bad-lines "
     "--format",
     "tokenizer extend": "--checkpoint --output-dir --data",
@@ -60,6 +61,7 @@ ROADS = {
         "--updates": "bin --updates 30 --hours 1",
         "--slurm": "bin --slurm time=1",
     },
+    "check": {"--text-column": "text --text-column x", "--delimiter": "text --delimiter ;"},
     "tokenizer train": {
         "--input": "--input text --corpora . --output-dir o",
         "--corpora": "--corpora . --input text --output-dir o",
