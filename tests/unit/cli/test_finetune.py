@@ -70,6 +70,7 @@ def words(tmp_path, monkeypatch, model_state):
     monkeypatch.setattr(sweep, "train_grid", lambda grid, settings, say: report(facts | {"asked": settings}))
     prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
     monkeypatch.setattr(starting, "load_state", lambda checkpoint: model_state)
+    (tmp_path / "model.pt").touch()  # trainings start from files that are there
     return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--output-dir", tmp_path / "out"]
 
 
@@ -161,7 +162,7 @@ def test_data_that_do_not_fit_are_refused_before_anything_is_trained(words, tmp_
             run(*words)
     path.write_text(sound)
     with pytest.raises(FileNotFoundError, match="No checkpoint in "):
-        run(*words, "--model", tmp_path)
+        run(*words, "--model", words[2])
 
 
 @pytest.mark.parametrize(
