@@ -29,6 +29,7 @@ from roberta_plugin.pretraining.run import (
     check,
     check_record,
     command_line,
+    earlier_logs,
     make_plan,
     train,
 )
@@ -231,6 +232,7 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
             "the files of yours there before you use, fine-tune or export the model."
         )
     logs = [folder / "train.log"] if (folder / "train.log").is_file() else sorted(folder.glob("logs/*_0_log.out"))
+    logs = [*earlier_logs(str(parsed.restore_file)), *logs]
     write_report(folder, evaluation=evaluation, command=plan.command, logs=logs)
     if evaluation["answers"]:
         say("\nHeld-out sentences, one word masked in each; the five most probable tokens:\n")

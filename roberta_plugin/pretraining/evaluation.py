@@ -33,7 +33,7 @@ from roberta_plugin.data.neighbor_baseline import see_neighbors
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import MASK, Filling, RobertaHub
 from roberta_plugin.hub.scoring import MaskedScore, score_masked
-from roberta_plugin.launch.log import parse_line
+from roberta_plugin.launch.log import Record, parse_line
 from roberta_plugin.launch.report import curves_of, draw
 from roberta_plugin.models.checkpoints import build_model
 from roberta_plugin.progress import progress_bar
@@ -221,9 +221,8 @@ def _hash(text: str) -> bytes:
 
 
 def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[str], logs: Sequence[Path]) -> None:
-    """Write report.md, report.json and loss.png into `folder`."""
-    lines = [line for log in logs for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    curves = curves_of([record for line in lines if (record := parse_line(line))])
+    """Write report.md, report.json and loss.png into `folder`; the logs are those of one training, in their order."""
+    curves = curves_of(_records(logs))
     draw(folder / "loss.png", curves, loss="loss in bits per masked token")
     answers = "\n".join(f"- {answer_line(answer)}" for answer in evaluation["answers"])
     heading = "\n## Held-out sentences\n\nSentences and masked words were chosen by hash, not by result.\n\n"
@@ -238,6 +237,18 @@ def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[
         command=shlex.join(command),
     )
     reports.write_report(folder / "report", text, facts)
+
+
+def _records(logs: Sequence[Path]) -> list[Record]:
+    """The records of a training in several logs; what one has beyond the beginning of the next is left out."""
+    records: list[Record] = []
+    first = math.inf
+    for log in reversed(logs):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        own = [record for line in lines if (record := parse_line(line)) and "num_updates" in record[1]]
+        records = [record for record in own if record[1]["num_updates"] < first] + records
+        first = min([first, *(record[1]["num_updates"] for record in own)])
+    return records
 
 
 def _cells(scores: dict[str, float] | None) -> dict[str, str]:

@@ -300,6 +300,19 @@ def _asked(settings: PretrainSettings) -> dict[str, Any]:
     return {f"--{name}": getattr(settings, name) for name in _ASKED}
 
 
+def earlier_logs(restore_file: str) -> list[Path]:
+    """The logs of the pretrainings that one continues by --restore-file, the first one first; none for a new one."""
+    logs: list[Path] = []
+    path = Path(restore_file)
+    while path.is_absolute() or path.exists():
+        folder = next((each for each in (path, *path.parents[:2]) if (each / RECORD).is_file()), None)
+        if folder is None or (log := folder / "train.log") in logs or not log.is_file():
+            break
+        logs.insert(0, log)
+        path = Path(str((_read_record(folder) or {}).get("--restore-file") or ""))
+    return logs
+
+
 def _read_record(folder: Path) -> dict[str, Any] | None:
     remedy = "delete it, and the training goes on with the options of this command"
     hints = {"data": str, "--save-dir": str, "cores": int | None}

@@ -220,7 +220,7 @@ def test_sentences_of_the_split_are_filled_but_for_those_too_long_for_the_model(
     assert all(answer["words"] == ["a", "b", "c", "d", "e"] for answer in answers)
 
 
-def test_the_report_holds_scores_masks_command_and_curve(tmp_path):
+def test_the_report_holds_scores_masks_command_and_curve(tmp_path, monkeypatch):
     log = tmp_path / "train.log"
     log.write_text("".join(LOG))
     write_report(tmp_path, evaluation=EVALUATION, command=["fairseq-train", "two words", "--x"], logs=[log])
@@ -234,6 +234,15 @@ def test_the_report_holds_scores_masks_command_and_curve(tmp_path):
     assert "fairseq-train 'two words' --x" in text
     content = (tmp_path / "loss.png").read_bytes()
     assert content.startswith(b"\x89PNG")
+    earlier, shown = tmp_path / "earlier.log", []  # of the run that this one continues from update 10
+    earlier.write_text(LOG[0].replace('"10"', '"5"') + LOG[3].replace('"8.0"', '"99"'))
+    monkeypatch.setattr(evaluation, "draw", lambda path, curves, **_: shown.append(curves))
+    write_report(tmp_path, evaluation=EVALUATION, command=[], logs=[earlier, log])
+    assert (
+        shown[0]["train_inner", "loss"].updates == [5, 10, 20, 30, 40]
+        and 99 not in shown[0]["train_inner", "loss"].values
+    )
+    monkeypatch.undo()
     log.write_text(LOG[0])
     write_report(tmp_path, evaluation=EVALUATION, command=[], logs=[log])
     assert (tmp_path / "loss.png").read_bytes() != content

@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import json
 import os
 import threading
 from dataclasses import replace
@@ -19,6 +20,7 @@ from roberta_plugin.pretraining.run import (
     RECORD,
     check_record,
     command_line,
+    earlier_logs,
     make_plan,
     shown,
     train,
@@ -422,3 +424,17 @@ def test_options_of_the_recipe_that_an_architecture_lacks_are_named_as_the_recip
     assert "--init-std" not in planned(*other, without=names, **given).arguments
     with pytest.raises(ValueError, match="--zero-init-residuals is unknown"):
         planned("--cpu", "--zero-init-residuals", **given)
+
+
+def test_the_logs_of_a_training_that_another_continues_are_found(tmp_path):
+    """--restore-file names a checkpoint or a folder of a run; that run may have continued a third one."""
+    runs = [tmp_path / name for name in ("first", "second")]
+    for run, restored in zip(runs, ("checkpoint_last.pt", runs[0] / "checkpoints" / "checkpoint_1_20.pt"), strict=True):
+        (run / "checkpoints").mkdir(parents=True)
+        record = {"data": "d", "--save-dir": str(run / "checkpoints"), "--restore-file": str(restored)}
+        (run / "pretrain.json").write_text(json.dumps(record))
+        (run / "train.log").write_text("")
+    logs = [run / "train.log" for run in runs]
+    assert earlier_logs(str(runs[1] / "checkpoints" / "checkpoint_last.pt")) == logs
+    assert earlier_logs(str(runs[1])) == logs and earlier_logs(str(runs[0] / "checkpoints")) == logs[:1]
+    assert earlier_logs("checkpoint_last.pt") == earlier_logs(str(tmp_path / "elsewhere.pt")) == []
