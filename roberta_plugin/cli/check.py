@@ -9,7 +9,7 @@ from pathlib import Path
 from roberta_plugin.cli.command import command
 from roberta_plugin.data.text_inputs import InputSettings, LineRules
 from roberta_plugin.data.text_inputs_files import TextInput
-from roberta_plugin.progress import progress_bar
+from roberta_plugin.progress import Progress
 from roberta_plugin.reports import markdown_table
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
@@ -32,9 +32,9 @@ class CheckSettings(Checked):
 
 @command(CheckSettings, LineRules, InputSettings, skip=("keep_spaces", "split_sentences", "skip_bad_lines"))
 def check(settings: CheckSettings, rules: LineRules, reading: InputSettings) -> int:
-    """Looks at a text for pretraining: its size, lines that are repeated or stand in the held-out part too, HTML,
-    letters in a wrong encoding, normal forms, control characters, scripts, and how tokenizers split it. Names the first
-    lines of each fault, and what to do. Of more than 100 MB, a sample is looked at.
+    """Looks at a text for pretraining: its size, repeated lines, lines that are also in the held-out part, HTML,
+    letters in a wrong encoding, normal forms, control characters, scripts, and how tokenizers split it. Shows the first
+    lines with each fault, and what to do. More than 100 MB are sampled.
     """
     from roberta_plugin.pretraining.text_look import look_at
 
@@ -45,18 +45,18 @@ def check(settings: CheckSettings, rules: LineRules, reading: InputSettings) -> 
         if source.is_stream:
             raise ValueError(f"{source.name} is a pipe, which can be read only once: write the text to a file first.")
     total = sum(source.size for source in sources[0])
-    with progress_bar("looking at the text", total=total, unit="B", unit_scale=True, leave=False) as bar:
-        look = look_at(*sources, rules=rules, on_read=bar.update)
+    with Progress("reading the text", total) as bar:
+        look = look_at(*sources, rules=rules, on_read=lambda num_bytes: bar.show(bar.n + num_bytes))
     if not look.check.lines:
         names = ", ".join(source.name for source in sources[0])
         raise ValueError(f"{names[:200]}: there is no text, only blank lines or nothing.")
     print("\n".join(look.check.describe()))
-    if look.overlap is not None:
+    if look.overlap is not None and not look.overlap_is_large:
         print(look.overlap.describe())
     if settings.tokenizer:
         print(f"\n{table_of_tokenizers(settings.tokenizer, sources[0], rules)}")
     warnings = look.warnings()
-    print("\n" + "\n".join(f"- {warning}" for warning in warnings) if warnings else "\nNothing to mend was found.")
+    print("\n" + "\n".join(f"- {warning}" for warning in warnings) if warnings else "\nNo faults found.")
     return 0
 
 

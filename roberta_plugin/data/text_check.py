@@ -1,7 +1,7 @@
 """What a text for pretraining has that a model should not learn, or that makes its scores look better than they are.
 
     files --check_text--> TextCheck     how much text, and its faults, each with the first lines that have it
-    train and held-out lines --find_overlap--> Overlap     what of the held-out text stands in the training text
+    train and held-out lines --find_overlap--> Overlap     what of the held-out text is also in the training text
 
 Text of more than `MOST_BYTES` is sampled: evenly spread parts of plain files, the beginnings of others. Used by
 `roberta check`, and by `roberta pretrain` before it makes a tokenizer and a data-bin.
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.text_inputs import LineRules, count_lines, lines_of, read_blocks
+from roberta_plugin.data.text_inputs import CELL_END, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import BadLineError, TextInput
 
 MOST_BYTES = 100 * 2**20
@@ -38,16 +38,17 @@ _BITS = 24  # of the table by which most passages are known to be new
 
 
 class Place(NamedTuple):
-    """A line of a file."""
+    """A line of a file, or a row of a table."""
 
     name: str
     line: int
     """0 if it is not known, in a sample."""
     text: str
+    unit: str = "line"
 
     def __str__(self) -> str:
         text = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}..."
-        return f"{self.name}, {f'line {self.line:,}' if self.line else 'in the sample'}: {text!r}"
+        return f"{self.name}, {f'{self.unit} {self.line:,}' if self.line else 'in the sample'}: {text!r}"
 
 
 @dataclass
@@ -67,18 +68,17 @@ class Fault:
 
 
 REMEDIES = {
-    "are not UTF-8, or are not text": "convert the file by `iconv -f LATIN1 -t UTF-8` or as its encoding is called, or "
-    "leave these lines out by --skip-bad-lines",
-    "repeat an earlier line": "duplicates are learned by heart, and leak into held-out text: leave them out "
+    "are not UTF-8, or are not text": "convert the file with `iconv -f LATIN1 -t UTF-8`, or from whatever its encoding "
+    "is, or skip these lines with --skip-bad-lines",
+    "repeat an earlier line": "duplicates are memorized, and leak into held-out text: remove them "
     "(`awk '!NF || !seen[$0]++'` keeps the first of each)",
-    "are not in the normal form NFC": "the same word in two forms has two tokenizations: normalize all text, by "
+    "are not in the normal form NFC": "a word in two forms is tokenized in two ways: normalize all text, with "
     "`uconv -x nfc` or Python's unicodedata",
-    "have HTML entities": "decode them, by Python's html.unescape",
+    "have HTML entities": "decode them, as Python's html.unescape does",
     "have HTML or XML tags": "extract the text from the markup",
     "have U+FFFD, the mark of a lost character": "decode the original again in its own encoding",
-    "have letters in a wrong encoding": "they were UTF-8 and were read as Latin-1 or Windows-1252: repair them, as the "
-    "package ftfy does",
-    "have control characters": "delete them, by `tr -d '\\000-\\010\\013\\014\\016-\\037'`",
+    "have letters in a wrong encoding": "UTF-8 was read as Latin-1 or Windows-1252: repair it, as the package ftfy does",
+    "have control characters": "delete them, as `tr -d '\\000-\\010\\013\\014\\016-\\037'` does",
     "have U+FEFF, a byte order mark": "delete it: it is left over where files were joined",
     f"are longer than {_LONG_LINE:,} characters": "such lines are seldom sentences or paragraphs: look at them",
 }
@@ -129,10 +129,10 @@ class TextCheck:
 
     def describe(self) -> list[str]:
         """The amounts, in lines."""
-        sample = f", of which {self.bytes / 2**20:,.0f} MB were looked at" if self.is_sample else ""
+        sample = f", a sample of {self.bytes / 2**20:,.0f} MB" if self.is_sample else ""
         letters = sum(self.scripts.values())
         scripts = ", ".join(
-            f"{name.capitalize()} {count / letters:.1%}" for name, count in self.scripts.most_common(4) if count
+            f"{name.capitalize()} {percent(count / letters)}" for name, count in self.scripts.most_common(4) if count
         )
         lines = [
             f"{self.lines:,} lines in {self.documents:,} documents, {self.words:,} words, "
@@ -144,11 +144,17 @@ class TextCheck:
 
     def warnings(self) -> list[str]:
         """Each fault with its count, the first lines that have it, and what to do."""
+        total = self.lines + (self.faults[_BAD].count if _BAD in self.faults else 0)
         return [
-            f"{fault.count:,} of {self.lines + self.blank:,} lines ({fault.count / (self.lines + self.blank):.1%}) "
+            f"{fault.count:,} of {total:,} lines ({percent(fault.count / total)}) "
             f"{name}: {REMEDIES[name]}" + "".join(f"\n    {place}" for place in fault.places)
             for name, fault in ((name, self.faults[name]) for name in REMEDIES if name in self.faults)
         ]
+
+
+def percent(share: float) -> str:
+    """A share in per cent; small ones are not rounded to nothing."""
+    return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
 def check_text(
@@ -160,15 +166,14 @@ def check_text(
     repeated: Counter[int] = Counter()
     places: dict[int, Place] = {}
     in_document = False
-    for number, (source, first_line, lines) in enumerate(_read(sources, rules, check, on_read)):
-        is_numbered = first_line > 0
+    for number, (source, numbers, lines) in enumerate(_read(sources, rules, check, on_read)):
         text = "\n".join(lines)
         check.characters += len(text)
         check.words += len(text.split())
         if number % _EVERY_BLOCK == 0:
             _count_scripts(text, check.scripts)
         suspects = _suspects(text)
-        for line_number, line in enumerate(lines, start=first_line):
+        for line_number, line in zip(numbers, lines, strict=True):
             if not line:
                 check.blank += 1
                 in_document = False
@@ -178,33 +183,33 @@ def check_text(
             in_document = True
             length = len(line)
             if length > check.longest_length:
-                check.longest, check.longest_length = _place(source, line_number, is_numbered, line), length
+                check.longest, check.longest_length = _place(source, line_number, line), length
             if length > _LONG_LINE:
-                check.add(_LONG, _place(source, line_number, is_numbered, line))
+                check.add(_LONG, _place(source, line_number, line))
             key = hash(line)
             if key in seen:
                 repeated[key] += 1
                 if key not in places:
-                    places[key] = _place(source, line_number, is_numbered, line)
+                    places[key] = _place(source, line_number, line)
             else:
                 seen.add(key)
             for name, find_fault in suspects:
                 if (at := find_fault(line)) is not None:
-                    check.add(name, _place(source, line_number, is_numbered, line[max(0, at - _BEFORE) :]))
+                    check.add(name, _place(source, line_number, line[max(0, at - _BEFORE) :]))
     if repeated:
         worst = [places[key] for key, _ in heapq.nlargest(_MOST_PLACES, repeated.items(), key=lambda item: item[1])]
         check.faults[_REPEATED] = Fault(sum(repeated.values()), worst)
     return check
 
 
-def _place(source: TextInput, number: int, is_numbered: bool, text: str) -> Place:
-    return Place(source.name, number if is_numbered else 0, text)
+def _place(source: TextInput, number: int, text: str) -> Place:
+    return Place(source.name, number, text, "row" if source.is_table else "line")
 
 
 def _read(
     sources: Sequence[TextInput], rules: LineRules, check: TextCheck, on_read: Callable[[int], None]
-) -> Iterator[tuple[TextInput, int, list[str]]]:
-    """The lines of blocks, with the number of the first one; 0 in a part of a sample.
+) -> Iterator[tuple[TextInput, Sequence[int], list[str]]]:
+    """The lines of blocks, and the number of each in its file, or that of its row; 0 in a part of a sample.
 
     Lines that are not text are a fault, and left out.
     """
@@ -215,21 +220,44 @@ def _read(
             first_line, read, is_whole = 1, 0, start is None
             span = {} if start is None else {"start": start, "end": end}
             for block in read_blocks(source, **span):
-                try:
-                    lines, _ = lines_of(block, source=source, first_line=first_line, rules=_strict(rules))
-                except BadLineError as error:
-                    lines, count = lines_of(block, source=source, first_line=first_line, rules=_tolerant(rules))
-                    fault = check.faults.setdefault(_BAD, Fault())
-                    fault.count += count
-                    if len(fault.places) < _MOST_PLACES:
-                        fault.places.append(Place(source.name, error.line if is_whole else 0, error.reason))
-                yield source, first_line if is_whole else 0, lines
+                numbers: list[int] = []
+                lines: list[str] = []
+                for number, part in _numbered(block, source, first_line):
+                    found = _lines(part, source, number if is_whole else 0, rules, check)
+                    is_text = part is block
+                    numbers += range(number, number + len(found)) if is_text else [number] * len(found)
+                    lines += found
+                yield source, numbers if is_whole else [0] * len(lines), lines
                 first_line += count_lines(block, source)
                 check.bytes += len(block)
                 read += len(block)
                 on_read(len(block))
                 if check.is_sample and start is None and read >= source.size * MOST_BYTES / total:
                     break
+
+
+def _numbered(block: bytes, source: TextInput, first_line: int) -> Iterator[tuple[int, bytes]]:
+    """The block with the number of its first line; of a table and of JSON Lines each row with its own number."""
+    if source.is_table:
+        rows = [row + CELL_END for row in block.split(CELL_END)[:-1]]
+    elif source.form == "jsonl":
+        rows = block.splitlines(keepends=True)
+    else:
+        rows = [block]
+    return enumerate(rows, start=first_line)
+
+
+def _lines(block: bytes, source: TextInput, first_line: int, rules: LineRules, check: TextCheck) -> list[str]:
+    """The lines of a block; those that are not text are a fault."""
+    try:
+        return lines_of(block, source=source, first_line=first_line, rules=_strict(rules))[0]
+    except BadLineError as error:
+        lines, count = lines_of(block, source=source, first_line=first_line, rules=_tolerant(rules))
+        fault = check.faults.setdefault(_BAD, Fault())
+        fault.count += count
+        if len(fault.places) < _MOST_PLACES:
+            fault.places.append(_place(source, error.line if first_line else 0, error.reason))
+        return lines
 
 
 def _strict(rules: LineRules) -> LineRules:
@@ -288,14 +316,14 @@ def _count_scripts(text: str, scripts: Counter[str]) -> None:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What of the held-out text stands in the training text."""
+    """What of the held-out text is also in the training text."""
 
     num_lines: int
     num_seen: int
     """Held-out lines that are lines of the training text."""
     num_passages: int
     num_passages_seen: int
-    """Passages of 50 characters, one behind the other, that stand somewhere in the training text."""
+    """Passages of 50 characters, one after the other, that occur somewhere in the training text."""
     examples: tuple[str, ...] = ()
 
     @property
@@ -304,11 +332,11 @@ class Overlap:
         return max(self.num_seen / max(1, self.num_lines), self.num_passages_seen / max(1, self.num_passages))
 
     def describe(self) -> str:
-        """Both shares, and some lines that stand in both texts."""
-        passages = f", and {self.num_passages_seen:,} of {self.num_passages:,} passages of {PASSAGE} characters"
+        """Both shares, and some lines that are in both texts."""
+        passages = f", as are {self.num_passages_seen:,} of {self.num_passages:,} passages of {PASSAGE} characters"
         text = (
             f"{self.num_seen:,} of {self.num_lines:,} held-out lines "
-            f"({self.num_seen / max(1, self.num_lines):.1%}) stand in the training text"
+            f"({percent(self.num_seen / max(1, self.num_lines))}) are also in the training text"
             f"{passages if self.num_passages else ''}"
         )
         return text + "".join(f"\n    {line[:_SHOWN]!r}" for line in self.examples)

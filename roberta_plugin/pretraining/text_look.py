@@ -13,7 +13,7 @@ from roberta_plugin.data.text_inputs_files import TextInput
 from roberta_plugin.pretraining.settings import PretrainSettings
 from roberta_plugin.pretraining.texts import documents, split_documents
 
-MOST_SEEN = 0.02  # share of the held-out text that may stand in the training text before it is worth a warning
+MOST_SEEN = 0.02  # share of the held-out text that may be in the training text without a warning
 
 
 class Look(NamedTuple):
@@ -23,13 +23,18 @@ class Look(NamedTuple):
     overlap: Overlap | None
     """None where the text is too large, or has nothing to hold out."""
 
+    @property
+    def overlap_is_large(self) -> bool:
+        """If it makes the scores look better than they are."""
+        return self.overlap is not None and self.overlap.share > MOST_SEEN
+
     def warnings(self) -> list[str]:
         """What should be mended before training."""
         warnings = self.check.warnings()
-        if self.overlap is not None and self.overlap.share > MOST_SEEN:
+        if self.overlap is not None and self.overlap_is_large:
             warnings.append(
-                f"{self.overlap.describe()}\n    Scores on such text say how well the model remembers: remove "
-                "duplicates from the text, or hold out text from elsewhere by --valid"
+                f"{self.overlap.describe()}\n    Scores on such text measure memory: remove the duplicates, or "
+                "give held-out text from another source by --valid"
             )
         return warnings
 

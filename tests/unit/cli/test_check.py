@@ -30,8 +30,9 @@ def test_the_verb_names_faults_leaks_and_tokenizers(text, tmp_path, capsys):
     assert main(["check", str(text), "--tokenizer", str(tmp_path / "tokenizer")]) == 0
     out = capsys.readouterr().out
     assert re.search(r"repeat an earlier line: .*\n    .*text\.txt, line \d+: 'Home \| About", out)
-    assert re.search(r"\d of \d held-out lines \(\d+\.\d%\) stand in the training text", out)
-    assert "Scores on such text say how well the model remembers" in out
+    assert re.search(r"\d of \d held-out lines \(\d+\.\d%\) are also in the training text", out)
+    assert out.count("held-out lines") == 1
+    assert "Scores on such text measure memory" in out
     assert re.search(r"\| \S+ \| \d\.\d\d \| \d\.\d\d \| \d+\.\d% \| 0\.00% \|", out)
 
 
@@ -41,7 +42,7 @@ def test_another_held_out_text_is_compared_and_a_sound_text_has_nothing_to_mend(
     other.write_text("an unseen line\n")
     assert main(["check", str(sound), "--valid", str(other)]) == 0
     out = capsys.readouterr().out
-    assert "0 of 1 held-out lines" in out and "Nothing to mend was found." in out
+    assert "0 of 1 held-out lines" in out and "No faults found." in out
     other.write_text("sentence 7 of a sound text\n")
     assert main(["check", str(sound), "--valid", str(other)]) == 0
     assert "1 of 1 held-out lines (100.0%)" in capsys.readouterr().out

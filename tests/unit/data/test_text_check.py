@@ -1,5 +1,6 @@
 """What is wrong with a text, each fault beside a text that is sound; the overlap beside plain loops."""
 
+import json
 import unicodedata
 
 import numpy as np
@@ -58,8 +59,29 @@ def test_repeated_lines_are_counted_the_most_frequent_first(tmp_path):
     lines = [f"line {number}" for number in range(20)]
     found = check(tmp_path, *lines, "line 3", *["line 7"] * 5, "", "line 3")
     (warning,) = found.warnings()
-    assert warning.startswith("7 of 28 lines (25.0%) repeat an earlier line")
+    assert warning.startswith("7 of 27 lines (25.9%) repeat an earlier line")
     assert warning.index("line 22: 'line 7'") < warning.index("line 21: 'line 3'")
+
+
+@pytest.mark.parametrize("name", ["text.csv", "text.jsonl"])
+def test_lines_of_tables_have_the_numbers_of_their_rows(tmp_path, name):
+    path = tmp_path / name
+    texts = ["first\nand more", "same", "same", "fish &amp; chips"]
+    if name.endswith("csv"):
+        path.write_text("text\n" + "".join(f'"{text}"\n' for text in texts))
+    else:
+        path.write_text("".join(f"{json.dumps({'text': text})}\n\n" for text in texts))
+    found = check_text(find_inputs([path]), LineRules())
+    repeated, entities = found.warnings()
+    unit, numbers = ("row", (3, 4)) if name.endswith("csv") else ("line", (5, 7))
+    assert repeated.startswith("1 of 5 lines (20.0%)") and f"{name}, {unit} {numbers[0]}: 'same'" in repeated
+    assert f"{name}, {unit} {numbers[1]}: 'fish" in entities
+    assert found.longest.line == numbers[1]
+
+
+def test_few_faulty_lines_of_many_are_not_rounded_to_none(tmp_path):
+    (warning,) = check(tmp_path, *(f"line {number}" for number in range(3000)), "fish &amp; chips").warnings()
+    assert warning.startswith("1 of 3,001 lines (<0.1%)")
 
 
 def test_scripts_are_counted_by_letters(tmp_path):
@@ -74,7 +96,7 @@ def test_of_a_large_text_evenly_spread_parts_are_looked_at(tmp_path, monkeypatch
     assert found.is_sample and 15_000 < found.bytes < 25_000
     (warning,) = found.warnings()
     assert "(100.0%)" in warning and "in the sample" in warning
-    assert "MB were looked at" in found.describe()[0]
+    assert ", a sample of " in found.describe()[0]
 
 
 def passages_of(line):
