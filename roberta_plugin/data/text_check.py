@@ -77,7 +77,7 @@ REMEDIES = {
     "have HTML entities": "decode them, as Python's html.unescape does",
     "have HTML or XML tags": "extract the text from the markup",
     "have U+FFFD, the mark of a lost character": "decode the original again in its own encoding",
-    "have letters in a wrong encoding": "UTF-8 was read as Latin-1 or Windows-1252: repair it, as the package ftfy does",
+    "have letters in a wrong encoding": "UTF-8 was read as Latin-1 or Windows-1252: repair it, as ftfy does",
     "have control characters": "delete them, as `tr -d '\\000-\\010\\013\\014\\016-\\037'` does",
     "have U+FEFF, a byte order mark": "delete it: it is left over where files were joined",
     f"are longer than {_LONG_LINE:,} characters": "such lines are seldom sentences or paragraphs: look at them",
