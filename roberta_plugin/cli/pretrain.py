@@ -91,8 +91,8 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         load_tokenizer(settings.tokenizer)
     is_made = not settings.is_text or all(Path(data, f"{split}.idx").is_file() for split in ("train", "valid"))
     if start is not None and not settings.is_text:
-        for each in data_folders(data):
-            start.in_words_of(each, folder, may_change=False)
+        for data_bin in data_folders(data):
+            start.in_words_of(data_bin, folder, may_change=False)
     if settings.dry_run or not is_made:  # what is refused is refused before hours of tokenizing
         plan = make_plan(settings, data, further, start=start, torchrun=torchrun)
         check(plan, with_data=is_made, is_to_start=not settings.dry_run)

@@ -23,8 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.text_inputs import CELL_END, LineRules, count_lines, lines_of, read_blocks
+from roberta_plugin.data.text_inputs import LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import BadLineError, TextInput
+from roberta_plugin.data.text_inputs_tables import CELL_END
 
 MOST_BYTES = 100 * 2**20
 PASSAGE = 50  # characters
