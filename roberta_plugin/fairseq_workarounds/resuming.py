@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from fairseq import checkpoint_utils
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.trainer import Trainer
 
+from roberta_plugin.fairseq_workarounds import starts
 from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.fairseq_workarounds.saved_state import check_moments, check_state
 from roberta_plugin.finetuning import identity
@@ -143,15 +145,15 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
     if hasattr(getattr(trainer, "task", None), "count_updates"):  # trainers of fairseq's own tests have no task
         trainer.task.count_updates = trainer.get_num_updates
     extra_state, epoch_itr = fairseqs(cfg, trainer, **options)
+    max_epoch, epochs, reason = trainer.cfg.optimization.max_epoch, epoch_itr.next_epoch_idx - 1, None
+    if isinstance(max_epoch, int) and 0 < max_epoch <= epochs:  # trainers of fairseq's own tests have no options
+        reason = f"the checkpoint has {epochs:,} epochs, and --max-epoch is {max_epoch:,}"
     if isinstance(trainer, Trainer):
         _updates[:] = [trainer.get_num_updates()]
         check_begins(trainer)
-    max_epoch, epochs = trainer.cfg.optimization.max_epoch, epoch_itr.next_epoch_idx - 1
-    if isinstance(max_epoch, int) and 0 < max_epoch <= epochs:  # trainers of fairseq's own tests have no options
-        logger.info(
-            f"This training is finished: the checkpoint has {epochs:,} epochs, and --max-epoch is {max_epoch:,}. "
-            "Nothing to do; raise that limit to continue."
-        )
+        check_goes_on(trainer, reason)
+    if reason is not None:
+        logger.info(f"This training is finished: {reason}. Nothing to do; raise that limit to continue.")
     return extra_state, epoch_itr
 
 
@@ -162,6 +164,23 @@ def check_begins(trainer: Any) -> None:
         raise ValueError(
             f"--stop-min-lr {stop_min_lr:g} ends this training before its first update, at which the learning rate is "
             f"{rate:g}: lower it, or begin the warm-up above it (--warmup-init-lr, where the scheduler has it)."
+        )
+
+
+def check_goes_on(trainer: Any, reason: str | None) -> None:
+    """Refuse the first start of a training that continues another one and would add nothing to it.
+
+    `reason` says why no epoch is left; None if one is.
+    """
+    checkpoint = trainer.cfg.checkpoint
+    if not (updates := trainer.get_num_updates()) or os.path.exists(starts.own_checkpoint(checkpoint)):
+        return
+    reason = reason or why_finished(trainer.cfg, updates=updates, hours=trainer._previous_training_time / 3600)
+    file = starts.start_file(checkpoint)
+    if reason is not None and file is not None and file.resolve().parent != Path(checkpoint.save_dir).resolve():
+        raise ValueError(
+            f"Nothing would be trained after {file}: {reason}. Raise that limit, which counts what the checkpoint has "
+            f"behind it; or begin anew with its weights, by --finetune-from-model {file}."
         )
 
 

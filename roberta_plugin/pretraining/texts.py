@@ -199,7 +199,7 @@ def _check_versions(folder: Path, sources: Sequence[TextInput], before: dict[str
         source = sources[number]
         if source.is_remote or source.is_stream:
             is_same = source.is_stream or not now[number]
-        elif digests and len(digests) == len(sources):
+        elif digests and len(digests) == len(sources) and digests[number]:
             is_same = sha256_of_file(source.path) == digests[number]
         else:
             is_same = (folder / "data-bin" / "manifest.json").is_file()  # `roberta binarize` compares it
@@ -228,11 +228,12 @@ def _check_copies(folder: Path, names: Sequence[str], copies: dict[str, Any]) ->
 
 
 def _record(settings: PretrainSettings, sources: Sequence[TextInput]) -> dict[str, Any]:
-    """What text.json keeps; the hash of local text, if it is not too long."""
-    local = not any(source.is_remote or source.is_stream for source in sources)
+    """What text.json keeps; the hashes of local files (None for others), if they are not too long."""
+    local = [source for source in sources if not (source.is_remote or source.is_stream)]
     digests = None
-    if local and sum(source.size for source in sources) <= _LARGEST_COPY:
-        digests = sha256_of_files([source.path for source in sources], workers=num_cores())
+    if sum(source.size for source in local) <= _LARGEST_COPY:
+        found = iter(sha256_of_files([source.path for source in local], workers=num_cores()))
+        digests = [None if source.is_remote or source.is_stream else next(found) for source in sources]
     return {**_settings_of(settings, sources), "versions": _versions(sources), "sha256": digests}
 
 

@@ -141,6 +141,21 @@ def test_another_version_of_a_url_is_refused_by_a_second_start(server, tokenizer
         steps_of_text(given)
 
 
+def test_a_file_beside_a_url_that_changes_under_its_name_and_size_is_refused(server, tokenizer, tmp_path):
+    beside = tmp_path / "beside.txt"
+    beside.write_bytes(TEXT)
+    data = [f"http://{server[0]}/text.txt", str(beside)]
+    given = PretrainSettings(data=data, output_dir=tmp_path / "run", tokenizer=tokenizer)
+    steps_of_text(given)
+    (tmp_path / "run" / "data-bin").mkdir()
+    (tmp_path / "run" / "data-bin" / "manifest.json").touch()  # of the copies, which are as they were
+    beside.touch()
+    steps_of_text(given)
+    beside.write_bytes(TEXT.replace(b"line", b"word"))
+    with pytest.raises(ValueError, match=r"beside\.txt has changed since"):
+        steps_of_text(given)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     {

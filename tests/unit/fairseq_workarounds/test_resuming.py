@@ -93,18 +93,44 @@ def test_a_trainer_without_options_is_loaded():
     assert load_checkpoint(lambda *arguments: loaded, None, MagicMock()) == loaded
 
 
-def test_a_training_that_has_ended_without_an_update_is_not_called_done():
+def test_a_training_that_has_ended_without_an_update_is_not_called_done(tmp_path):
     for counts, is_refused in (([0, 0], True), ([0, 3], False), ([7, 7], False)):  # at the load, after the epoch
         trainer = MagicMock(spec=Trainer)
         trainer.cfg, trainer._previous_training_time = config(max_epoch=3), 0.0
         trainer.cfg.optimization.stop_min_lr, trainer.get_lr.return_value = -1.0, 0.0
-        trainer.get_num_updates.side_effect = [counts[0], counts[0], counts[0], counts[1]]
+        trainer.cfg.checkpoint.save_dir = str(tmp_path)  # whose last checkpoint is loaded
+        (tmp_path / "checkpoint_last.pt").touch()
+        trainer.get_num_updates.side_effect = [counts[0]] * 4 + [counts[1]]
         load_checkpoint(lambda *arguments: ({}, SimpleNamespace(next_epoch_idx=4)), None, trainer)
         train(lambda *arguments: "an epoch", trainer.cfg, trainer, None, None)
         if is_refused:
             refused("without a single update", check_trained)
         else:
             check_trained()
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [({"max_update": 7}, "has 7 updates, and --max-update is 7"), ({"max_epoch": 3}, "has 3 epochs, and --max-epoch")],
+)
+def test_a_training_that_would_add_nothing_to_the_one_that_it_continues_is_refused(limits, said, tmp_path):
+    trainer = MagicMock(spec=Trainer)
+    trainer.cfg, trainer._previous_training_time = config(**limits), 0.0
+    trainer.cfg.optimization.stop_min_lr, trainer.get_lr.return_value = -1.0, 0.1
+    trainer.get_num_updates.return_value = 7
+    old, new = (tmp_path / name / "checkpoint_last.pt" for name in ("old", "new"))
+    for path in (old, new):
+        path.parent.mkdir()
+    old.touch()
+    starts = {"save_dir": str(new.parent), "restore_file": str(old), "continue_once": None, "finetune_from_model": None}
+    vars(trainer.cfg.checkpoint).update(starts)
+
+    def load():
+        load_checkpoint(lambda *arguments: ({}, SimpleNamespace(next_epoch_idx=4)), None, trainer)
+
+    refused(rf"Nothing would be trained after {old}: the checkpoint {said}.*--finetune-from-model {old}", load)
+    new.touch()  # its own last checkpoint: the training is finished
+    load()
 
 
 def test_a_rate_that_ends_the_training_before_its_first_update_is_refused():
