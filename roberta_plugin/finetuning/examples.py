@@ -219,9 +219,11 @@ def number_of(label: str, labels: Sequence[str], example: Example) -> int:
         return labels.index(label)
     except ValueError:
         shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+        are_numbers = not label.isdecimal() and all(each.isdecimal() for each in labels)
+        remedy = "name the numbers of the training table by --label-names" if are_numbers else "name all by --labels"
         raise ValueError(
             f"{example.where}: no row of the training table has the label {label!r}; it has {shown}."
-            f"{_question(label, labels)} Correct the row, or name all labels by --labels."
+            f"{_question(label, labels)} Correct the row, or {remedy}."
         ) from None
 
 

@@ -361,7 +361,8 @@ def _read(path: Path, rows: list[Row], kind: TableKind, *, split: str, named: se
     if unread:
         named.update(unread)
         more = f" and {len(unread) - _MOST_COLUMNS:,} more" if len(unread) > _MOST_COLUMNS else ""
-        logger.warning(f"{path}: columns not read: {', '.join(unread[:_MOST_COLUMNS])}{more}")
+        shown = ", ".join(name or "'' (no name)" for name in unread[:_MOST_COLUMNS])
+        logger.warning(f"{path}: columns not read: {shown}{more}")
     id_column, group_column = kind.settings["id_column"], kind.settings["group_column"]
     if id_column is not None:
         remedy = f"correct one of the two in the column {id_column!r}, or leave --id-column out"

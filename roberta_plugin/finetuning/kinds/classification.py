@@ -117,9 +117,9 @@ class Classification(TextKind, TableKind):
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `TableKind.discover`: labels, and their weights."""
         pairs = ((example.target, example) for example in table)
-        names = self.numbering.names or None
-        listed = self.settings.get("labels") or names
-        labels = order_labels(pairs, listed, path=table[0].path, source=self.numbering.source if names else "")
+        given = self.settings.get("labels")
+        listed, source = given or self.numbering.names or None, "" if given else self.numbering.source
+        labels = order_labels(pairs, listed, path=table[0].path, source=source)
         labels = with_positive(labels, self.settings.get("positive_label"))
         settings: dict[str, Any] = {"labels": labels}
         weights = self.settings["class_weights"]

@@ -185,10 +185,11 @@ class MultiLabel(TextKind, TableKind):
         columns = self.settings["label_column"]
         if self.settings["label_separator"] is None and not self.settings.get("labels") and len(columns) == 1:
             _check_separator(table)
-        names = self.numbering.names or None
-        listed = self.settings.get("labels") or (columns if len(columns) > 1 else names)
+        given = self.settings.get("labels")
+        listed = given or (columns if len(columns) > 1 else self.numbering.names or None)
         pairs = ((label, example) for example in table for label in example.target)
-        labels = order_labels(pairs, listed, path=table[0].path, source=self.numbering.source if names else "")
+        source = "" if given else "--label-column" if len(columns) > 1 else self.numbering.source
+        labels = order_labels(pairs, listed, path=table[0].path, source=source)
         if all(set(example.target) == set(table[0].target) for example in table):
             raise ValueError(
                 f"{table[0].path}: every row has the labels {', '.join(sorted(table[0].target))}, so there is "

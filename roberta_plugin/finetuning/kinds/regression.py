@@ -23,14 +23,16 @@ Shapes: N pairs of a split.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from roberta_plugin.finetuning.examples import Example, number_of
 from roberta_plugin.finetuning.kinds import metrics
@@ -44,6 +46,7 @@ from roberta_plugin.finetuning.kinds.outputs import (
     judge_two_labels,
 )
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.label_names import NO_LABEL
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import number_in, number_remedy
@@ -54,6 +57,9 @@ _NUMBERS_DIFFER = 0.01  # standard deviation
 
 class Regression(TextKind, TableKind):
     """Squared error of the standardized number."""
+
+    _has_negative = _are_unknown = False
+    """Whether the training table has numbers below 0; whether all numbers of a table stand for unknown ones."""
 
     name = "regression"
     description = "gives a number for a text or a pair of texts"
@@ -101,11 +107,28 @@ class Regression(TextKind, TableKind):
             numbers = numbers.clip(*self.official.limits)
         return [{"score": round(number, 6)} for number in numbers.tolist()]
 
+    def with_numbers(self, path: Path, rows: Sequence[Row], *, is_train: bool) -> Self:
+        """See `TableKind.with_numbers`: -1 in all rows of a test table is no number where no other one is below 0."""
+        made = copy.copy(self)
+        numbers = [self._number_in(row.values.get(self.label_column)) for row in rows]
+        if is_train:
+            made._has_negative = any(number < 0 for number in numbers)
+        else:
+            made._are_unknown = not self._has_negative and all(number == NO_LABEL for number in numbers)
+        return made
+
+    def is_marked(self, row: Row) -> bool:
+        """See `TableKind.is_marked`."""
+        return self._are_unknown
+
+    def _number_in(self, value: Any) -> float:
+        return number_in(value, decimal=self.settings.get("decimal") or ".")
+
     def read_target(self, row: Row, choices: tuple[str, ...]) -> float:
         """See `TableKind.read_target`: the number."""
         value = row.value(self.label_column, option="--label-column")
         decimal = self.settings.get("decimal") or "."
-        number = number_in(value, decimal=decimal)
+        number = self._number_in(value)
         if math.isnan(number):
             raise ValueError(
                 f"{row.where}: the column {self.label_column!r} must hold a number, found {short(value)}. Correct the "

@@ -57,14 +57,9 @@ class TableKind(Kind):
         """The column of the label."""
         return str(self.settings["label_column"][0])
 
-    @property
-    def label_columns(self) -> list[str]:
-        """The columns that say what is right."""
+    def label_columns(self, row: Row) -> list[str]:
+        """The columns of a row that say what is right."""
         return list(self.settings["label_column"])
-
-    def numbered_column(self, row: Row) -> str:
-        """What a file calls the column whose numbers may stand for labels."""
-        return self.label_columns[0]
 
     @staticmethod
     def reads_alone(path: Path) -> bool:
@@ -81,9 +76,10 @@ class TableKind(Kind):
 
     def with_numbers(self, path: Path, rows: Sequence[Row], *, is_train: bool) -> Self:
         """This kind for the rows of a table: with what the numbers in its column of the label mean (`label_names`)."""
-        if len(self.label_columns) != 1 or not self.numbers_labels:
+        columns = self.label_columns(rows[0])
+        if len(columns) != 1 or not self.numbers_labels:
             return self
-        column = self.numbered_column(rows[0])
+        (column,) = columns
         made = copy.copy(self)
         made.numbering = numbering_of(
             path,
@@ -99,7 +95,7 @@ class TableKind(Kind):
 
     def is_marked(self, row: Row) -> bool:
         """Whether a row says by -1 that it has no label."""
-        cells = [row.values.get(column) for column in self.label_columns]
+        cells = [row.values.get(column) for column in self.label_columns(row)]
         return self.knows_no_label and bool(cells) and all(map(self.numbering.is_none, cells))
 
     def is_labelled(self, row: Row) -> bool:

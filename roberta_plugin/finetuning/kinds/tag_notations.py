@@ -36,7 +36,7 @@ _IO_SHARE = 0.2  # of words that are O, from which a file of types without lette
 _NUM_NAMED = 5  # faults that a warning names
 _LETTERS = "BIESLUMW"
 _STANDARD_LETTERS = str.maketrans("MW", "IS")
-_MARKS = "[-_:./|]"
+_MARKS = "[-_:./|\u2010-\u2015\u2212]"  # the last ones are hyphens, dashes and the minus sign
 _FORMS = {  # of tags with a letter and a type
     "letters": re.compile(f"(?P<letter>[{_LETTERS}])-(?P<type>.*)"),
     "letters with another mark": re.compile(f"(?P<letter>[{_LETTERS}]){_MARKS}(?P<type>.+)"),

@@ -50,6 +50,7 @@ Columns = tuple[str | None, str | None]
 TOKEN_FIELDS, TAG_FIELDS = ("tokens", "words"), ("tags", "ner_tags", "labels")
 _COMMENT = re.compile(r"#+(\s|$)")
 _NAMED_COMMENT = re.compile(r"#\s*\w+\s*=")
+_NO_WORD = re.compile(r"\d+[-.]\d+")  # a token of several words, or an empty node, by the first column of CoNLL-U
 
 
 def is_universal(path: Path) -> bool:
@@ -115,9 +116,10 @@ def read_file(
 
 
 def _check_words(path: Path, sentences: Sequence[Example], called: tuple[str, str]) -> None:
-    """Refuse a first column that numbers the words of each sentence, as in UNER and GermEval."""
+    """Refuse a first column that numbers the words of each sentence, as in UNER, GermEval and CoNLL-U."""
+    numbers = [[text for text in each.texts if not _NO_WORD.fullmatch(text)] for each in sentences]
     if sum(len(each.texts) > 1 for each in sentences) and all(
-        list(each.texts) == [str(number) for number in range(1, len(each.texts) + 1)] for each in sentences
+        of_words == [str(number) for number in range(1, len(of_words) + 1)] for of_words in numbers
     ):
         raise ValueError(
             f"{path}: the first column numbers the words of each sentence. Name the columns of the words and the tags, "

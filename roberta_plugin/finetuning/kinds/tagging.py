@@ -173,8 +173,7 @@ class Tagging(TableKind):
     def rows(self, path: Path) -> Iterator[Row]:
         """See `TableKind.rows`: the words and tags of each text, as lists."""
         if named_format(path) in LISTS:
-            for row in read_table(path, delimiter=self.settings.get("delimiter")):
-                yield self._with_usual_names(row)
+            yield from read_table(path, delimiter=self.settings.get("delimiter"))
             return
         recorded = self.settings.get("text_column")
         if self.is_answering and is_universal(path) and recorded in (_WORDS, "words"):
@@ -189,36 +188,23 @@ class Tagging(TableKind):
             values = {words: list(sentence.texts), tags: None if sentence.target is None else list(sentence.target)}
             yield Row(path, sentence.line, values)
 
-    def _with_usual_names(self, row: Row) -> Row:
-        """The row, with the fields of words and tags that are called otherwise in many data sets."""
-        values = dict(row.values)
-        for column, usual, is_named in (
-            (_WORDS, TOKEN_FIELDS, self.settings.get("text_column")),
-            (_TAGS, TAG_FIELDS, self.settings.get("label_column")),
-        ):
-            other = next((name for name in usual if name in values), None)
-            if not is_named and column not in values and other is not None:
-                values[column] = values[other]
-        return row._replace(values=values)
+    def label_columns(self, row: Row) -> list[str]:
+        """See `TableKind.label_columns`; without an option, data sets call it otherwise."""
+        usual = () if self.settings.get("label_column") else TAG_FIELDS
+        return [next((name for name in usual if name in row.values), self._columns[1])]
 
-    @property
-    def label_columns(self) -> list[str]:
-        """See `TableKind.label_columns`."""
-        return [self._columns[1]]
-
-    @override
-    def numbered_column(self, row: Row) -> str:
-        usual = self._columns[1]
-        others = (name for name in TAG_FIELDS if name != usual and name in row.values)
-        return next((name for name in others if row.values[name] is row.values.get(usual)), usual)
+    def _column_of_words(self, row: Row) -> str:
+        """The same for the words."""
+        usual = () if self.settings.get("text_column") else TOKEN_FIELDS
+        return next((name for name in usual if name in row.values), self._columns[0])
 
     @override
     def is_labelled(self, row: Row) -> bool:
-        return not is_missing(row.values.get(self._columns[1]))
+        return not is_missing(row.values.get(self.label_columns(row)[0]))
 
     def read_question(self, row: Row) -> TextOfWords:
         """See `Kind.read_question`: a list of words, or in a record also a text."""
-        name = self._columns[0]
+        name = self._column_of_words(row)
         if self.is_answering:
             usual = (each for each in (name, "words", _WORDS) if each in row.values)
             name = self.options.text_column or next(usual, "text")
@@ -253,7 +239,7 @@ class Tagging(TableKind):
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[str, ...]:
         """See `TableKind.read_target`: the tags as the file has them."""
-        column = self._columns[1]
+        (column,) = self.label_columns(row)
         value = row.value(column, option="--label-column")
         if is_missing(value):
             raise ValueError(

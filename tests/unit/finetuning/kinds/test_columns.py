@@ -70,6 +70,17 @@ def test_multiple_choice_reads_the_column_question_by_itself_and_asks_for_it_aga
         learned_and_asked("multiple-choice", ROW, answers=row, **CHOICES)
 
 
+@pytest.mark.parametrize(("words", "tags"), [("tokens", "ner_tags"), ("words", "labels"), ("words", "tags")])
+def test_columns_under_another_usual_name_are_read(tmp_path, words, tags, caplog):
+    rows = [{words: ["a", str(n)], tags: ["B-X", "O"], "": n} for n in range(20)]
+    options = CustomOptions(kind="tagging", train="t.jsonl")
+    write_json_lines(tmp_path / "t.jsonl", rows)
+    splits, _ = records({"train": [tmp_path / "t.jsonl"]}, options, settings(max_length=64, options=options))
+    assert {each.target for split in splits.values() for each in split} == {("B-X", "O")}
+    said = [message for message in caplog.messages if "not read" in message]
+    assert said == [f"{tmp_path / 't.jsonl'}: columns not read: '' (no name)"]
+
+
 def test_columns_that_are_not_read_are_named_once(tmp_path, caplog):
     rows = [{"id": n, "text": f"text {n}", "label": str(n % 2), "who": str(n), "source": "web"} for n in range(20)]
     write_json_lines(tmp_path / "t.jsonl", rows)

@@ -28,6 +28,7 @@ SAME = "B-PER I-PER O O B-LOC O"
     [
         "B_PER I_PER O O B_LOC O",
         "B:PER I:PER O O B:LOC O",
+        "B\u2013PER I\u2013PER O O B\u2013LOC O",
         "PER-B PER-I O O LOC-B O",
         "PER_B PER_I O O LOC_B O",
         "PER PER O O LOC O",

@@ -566,6 +566,10 @@ def test_names_of_a_file_are_the_labels_and_minus_one_is_none(prepare_table, tmp
         prepare_table(train="train.parquet", valid="test.parquet")
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(f"row {n} {name},{n % 3}\n" for n in range(30)))
+    with pytest.raises(ValueError, match="the label 'no' is none of --labels 0 1 2"):
+        prepare_table(train="train.parquet", labels=("0", "1", "2"))
+    with pytest.raises(ValueError, match="or name the numbers of the training table by --label-names"):
+        prepare_table(train="a.csv", valid="train.parquet")
     named = prepare_table(train="a.csv", valid="b.csv", label_names=("x", "y", "z"), labels=("z", "y", "x"))
     assert named.settings["labels"] == ["z", "y", "x"] and named.split("valid").columns["label"][0] == 2
 
@@ -596,7 +600,7 @@ def test_numbers_of_several_labels_and_of_tags_have_names(prepare_table, tmp_pat
         assert found.split("train").array("tags").tolist()[:3] == [3, 4, 0]
     for given in ({}, {"labels": names}):
         with pytest.raises(
-            ValueError, match=r"line 1: the tags \(tags\) are numbers, such as 3.*--label-names O B-PER"
+            ValueError, match=r"line 1: the tags \(ner_tags\) are numbers, such as 3.*--label-names O B-PER"
         ):
             prepare_table("tagging", rows=tags, **given)
     text = [{**row, "ner_tags": [str(tag) for tag in row["ner_tags"]]} for row in tags]
@@ -618,6 +622,17 @@ def test_rows_of_minus_one_in_all_columns_of_labels_have_none(prepare_table, tmp
     write_csv(tmp_path / "half.csv", [{"text": "a", "toxic": -1, "insult": 0}])
     with pytest.raises(ValueError, match=r"must hold 1 or 0, found '-1'.* write -1 into all columns of a row"):
         prepare_table("multi-label", rows=rows, test="half.csv", **columns)
+
+
+def test_a_test_table_of_minus_one_alone_has_no_numbers_unless_numbers_below_0_are_learned(prepare_table, tmp_path):
+    write_csv(tmp_path / "test.csv", [{"text": f"test {n}", "label": "-1.0"} for n in range(3)])
+    write_csv(tmp_path / "some.csv", [{"text": f"test {n}", "label": -n} for n in range(3)])
+    for least, test, has_numbers in ((0, "test.csv", False), (-2, "test.csv", True), (0, "some.csv", True)):
+        rows = [{"text": f"row {n}", "label": least + n % 5} for n in range(40)]
+        prepared = prepare_table("regression", rows=rows, test=test)
+        assert len(prepared.split("test")) == 3 and ("label" in prepared.split("test").columns) == has_numbers
+    with pytest.raises(ValueError, match=r"every row has the label -1.* name another table by --valid"):
+        prepare_table("regression", rows=rows, valid="test.csv")
 
 
 def test_another_scheme_or_other_names_of_labels_are_refused_at_a_second_start(prepare_table, tmp_path, tokenizer):
