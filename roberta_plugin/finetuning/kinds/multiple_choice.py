@@ -275,13 +275,15 @@ class MultipleChoice(TableKind):
         return Choices(one_line(context), options, seconds, question)
 
     def _options(self, row: Row) -> tuple[str, ...]:
-        """The options: one per column, or those in a list."""
+        """The options: one per column, of which the last ones may be empty, or those in a list."""
         columns = self.settings.get("choices_columns") or ["options"]
         if self.is_answering and not all(name in row.values for name in columns):
             numbered = list(takewhile(row.values.__contains__, (f"option{number}" for number in count(1))))
             columns = ["options"] if "options" in row.values or not numbered else numbered
         if len(columns) > 1:
-            return tuple(text_of(row, (column,), option="--choices-columns") for column in columns)
+            are_empty = [column in row.values and is_missing(row.values[column]) for column in columns]
+            number = next((place for place in range(len(columns), 2, -1) if not are_empty[place - 1]), 2)
+            return tuple(text_of(row, (column,), option="--choices-columns") for column in columns[:number])
         name = column_of(row, columns, option="--choices-columns")
         if (named := named_options(row.values[name])) is not None:
             row = row._replace(values={**row.values, name: named[0]})

@@ -184,9 +184,13 @@ class QuestionAnswering(TableKind):
             starts = _places(row, START, len(written)) or starts
         ends: Sequence[int | None] = _places(row, END, len(written)) or [None] * len(written)
         answers = []
-        for (text, _), start, end in zip(written, starts, ends, strict=True):
-            if start is not None and type(start) is not int:
-                raise ValueError(f"{row.where}: {name} must have one whole number in {START} for each text.")
+        for (text, _), written_start, end in zip(written, starts, ends, strict=True):
+            start = _whole(written_start)
+            if start is None and written_start is not None:
+                raise ValueError(
+                    f"{row.where}: {name} must have one whole number in {START} for each text, found "
+                    f"{short(written_start)}. Correct it, or leave {START} out: the first occurrence counts."
+                )
             answer = text.strip()
             if start is not None and start >= 0 and context.startswith(text, start):
                 start += len(text) - len(text.lstrip())
@@ -386,14 +390,21 @@ def _places(row: Row, column: str, number: int) -> list[int] | None:
     if not number or is_missing(row.values.get(column)):
         return None
     values = values_of(row, column)
-    numbers = [number_in(value) for value in ([row.values[column]] if values is None else values)]
-    if len(numbers) != number or not all(each.is_integer() for each in numbers):
+    found = [_whole(value) for value in ([row.values[column]] if values is None else values)]
+    numbers = [each for each in found if each is not None]
+    if not len(found) == len(numbers) == number:
         raise ValueError(
             f"{row.where}: the column {column!r} must hold one whole number for each answer, counted in characters "
             f"from 0, found {short(row.values[column])}. Correct it, or leave the column out: the first occurrence "
             "counts."
         )
-    return [int(each) for each in numbers]
+    return numbers
+
+
+def _whole(value: Any) -> int | None:
+    """The whole number that a value is, also as a text; None for all else."""
+    number = number_in(value)
+    return int(number) if number.is_integer() else None
 
 
 class _QuestionsInMemory(Questions):

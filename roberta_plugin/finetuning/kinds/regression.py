@@ -28,11 +28,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import Example, number_of
 from roberta_plugin.finetuning.kinds import metrics

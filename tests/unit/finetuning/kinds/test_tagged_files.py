@@ -73,7 +73,9 @@ def test_conll_u_without_tags_and_with_faults(tmp_path):
     ):
         read(tmp_path, UNIVERSAL, name="t.conllu", columns=(None, "Case"))
     for lines in (UNIVERSAL, UNIVERSAL.partition("\n\n")[0]):
-        with pytest.raises(ValueError, match="the first column numbers the words of each sentence.* is called .conllu"):
+        with pytest.raises(
+            ValueError, match=r"the first column numbers the words of each sentence.* is called \.conllu"
+        ):
             read(tmp_path, lines, name="t.txt")
     plus = "# global.columns = ID FORM UPOS\n1\ta\tX\n2\tb\tY\n"
     assert read(tmp_path, plus, name="t.conllup")[0] == [("a b", "X Y")]

@@ -164,6 +164,26 @@ def test_a_right_option_has_a_number_a_letter_a_column_or_its_text(prepare_table
         prepare_table("multiple-choice", rows=numbered, **options)
 
 
+def test_the_last_columns_of_options_may_be_empty(prepare_table):
+    names = ("a", "b", "c", "d")
+    rows = [
+        {"text": f"about {n}", **{name: f"it {place}" * (place < 2 + n % 3) for place, name in enumerate(names)}}
+        for n in range(20)
+    ]
+    for label in ("1", "B", "b", "it 1"):
+        labelled = [{**row, "label": label} for row in rows]
+        prepared = prepare_table("multiple-choice", rows=labelled, choices_columns=names, valid_share=0.3)
+        examples = [record for name in prepared.splits for record in prepared.split(name).records()]
+        assert len(examples) == 20 and sum(len(prepared.split(name).sequences) for name in prepared.splits) == 59
+    for row, message in (
+        ({"b": ""}, "'b' is empty"),
+        ({"c": "", "d": "it"}, "'c' is empty"),
+        ({"label": "d"}, "'d' is none"),
+    ):
+        with pytest.raises(ValueError, match=f"line 2: .*{message}"):
+            prepare_table("multiple-choice", rows=[{**labelled[0], **row}, *labelled[1:]], choices_columns=names)
+
+
 def test_lists_that_a_csv_file_holds_as_texts_are_lists(prepare_table):
     rows = [{"text": f"about {n}", "options": str(["it's so", f"no {n}"]), "label": n % 2} for n in range(20)]
     found = prepare_table("multiple-choice", rows=rows, valid_share=0.3)
@@ -205,7 +225,7 @@ def doubtful(prepared, split):
 
 def test_answers_are_found_in_their_text_or_at_the_place_that_is_given(prepare_table):
     hub = {"text": ["bad", "so"], "answer_start": [7, 0]}  # as the Hugging Face hub has SQuAD
-    answers = ["bad", ["no", "bad"], hub, None, [], "so bad"]
+    answers = ["bad", ["no", "bad"], hub, None, [], "so bad", {"text": "bad", "answer_start": "7.0"}]
     rows = [{"context": f"so bad bad {n}", "question": "?", "answer": answer} for n, answer in enumerate(answers * 5)]
     prepared = prepare_table("question-answering", rows=rows, valid_share=0.3)
     found: dict[int, set[tuple[int, int]]] = {}
@@ -215,12 +235,12 @@ def test_answers_are_found_in_their_text_or_at_the_place_that_is_given(prepare_t
         columns = (split.columns[key] for key in ("question", "start", "end", "passage"))
         for number, start, end, place in zip(*columns, strict=True):
             span = (int(start - place), int(end - place)) if end else (-1, -1)
-            found.setdefault(ids[number] % 6, set()).add(span)
+            found.setdefault(ids[number] % 7, set()).add(span)
     assert found[0] == found[1] and found[3] == found[4] == {(-1, -1)}
     ((first, last),) = found[0]
     ((second, _),) = found[2]
     assert 0 <= first <= last < second, "answer_start decides between two occurrences"
-    assert found[5] == {(0, last)}
+    assert found[5] == {(0, last)} and found[6] == found[2]
 
 
 def test_a_test_table_may_lack_labels_and_has_no_columns_then(prepare_table, tmp_path):
@@ -310,7 +330,7 @@ def tagged(**changes):
         ("pair", [{"text": "a", "label": 0}], {}, "--kind pair needs --text-pair-column: the column of the second text"),
         ("question-answering", [{"context": "a b", "question": "?", "answer": "c"}], {}, "line 2: the text does not contain the answer 'c'"),
         ("question-answering", [{"context": str(n), "question": "?", "answer": ""} for n in range(30)], {}, "no row has an answer"),
-        ("question-answering", [{"context": "a", "question": "?", "answer": {"text": ["a"], "answer_start": ["0"]}}], {}, "line 1: .* one whole number in answer_start"),
+        ("question-answering", [{"context": "a", "question": "?", "answer": {"text": ["a"], "answer_start": ["x"]}}], {}, "line 1: .* one whole number in answer_start for each text, found 'x'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_learned_is_refused_with_its_line_and_writes_nothing(
