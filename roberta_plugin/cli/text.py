@@ -32,7 +32,7 @@ def train(settings: TokenizerSettings, rules: LineRules) -> int:
     on_wait = (lambda _: None) if settings.no_progress else WaitReport()
     name, size = call_in_child(_train, replace(settings, rules=rules), on_wait=on_wait)
     print(f"{settings.output_dir}: {name} of {size:,} tokens, and dict.txt")
-    if size < settings.vocab_size:
+    if size < settings.vocab_size and settings.kind != "whitespace":
         print(
             f"WARNING: the tokenizer has only {size:,} tokens, --vocab-size asks for {settings.vocab_size:,}: no more "
             "pairs occur often enough in the text. Give more text, or a smaller --vocab-size.",
@@ -42,7 +42,8 @@ def train(settings: TokenizerSettings, rules: LineRules) -> int:
 
 
 def _train(settings: TokenizerSettings) -> tuple[str, int]:
-    tokenizer = train_tokenizer(settings)
+    listed = Vocabulary.load(settings.dictionary) if settings.dictionary else None
+    tokenizer = train_tokenizer(settings, listed=listed)
     return tokenizer.name, len(tokenizer.symbols)
 
 
@@ -73,6 +74,11 @@ def extend(settings: ExtendSettings) -> int:
         f"{change.num_from_pieces:,} with the mean of their pieces"
         + (f", {change.num_unknown:,} with the mean of all rows" if change.num_unknown else "")
     )
+    if change.found_anywhere:
+        print(
+            f"note: {', '.join(map(repr, change.found_anywhere))} became added tokens, which are found in a text before "
+            "the tokenizer's rules for words apply, as those of transformers are."
+        )
     if change.stays_here:
         print(
             f"note: The added tokens {', '.join(map(repr, change.stays_here))} have ids before the new pieces, which "
@@ -143,7 +149,8 @@ class Splits(Checked):
     )
     tokenizer: Path = setting(
         REQUIRED,
-        "folder of the tokenizer, from `roberta tokenizer train`, or a model's name (org/name)",
+        "folder of the tokenizer, from `roberta tokenizer train`, a model's name (org/name), or whitespace: the symbols "
+        "of --dict are the words of the text",
         gives="tokenizer",
     )
     dictionary: Path | None = setting(
@@ -172,7 +179,8 @@ def binarize(inputs: Splits, new: DictionarySettings, rules: LineRules, settings
     if (rules.text_column, settings.delimiter) != (LineRules().text_column, BinarizeSettings().delimiter):
         files = [file for splits in corpora.values() for each in splits.values() for file in each]
         settings.check_used(source for file in dict.fromkeys(files) for source in settings.sources([file]))
-    tokenizer = load_tokenizer(inputs.tokenizer)
+    symbols = Vocabulary.load(inputs.dictionary).symbols if inputs.dictionary else None
+    tokenizer = load_tokenizer(inputs.tokenizer, symbols=symbols)
     vocabulary = choose_vocabulary(inputs, training if training["train"] else {}, tokenizer, new, settings)
     for name, splits in corpora.items():
         for split, files in splits.items():

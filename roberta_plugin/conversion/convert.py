@@ -72,7 +72,7 @@ def export_model(settings: ExportSettings) -> ConversionResult:
                 "leave it out, or use --to huggingface."
             )
         head = ENCODER
-    model = _labelled(read_any(source, data=settings.data, head=head), settings.labels)
+    model = _labelled(read_any(source, data=settings.data, tokenizer=settings.tokenizer, head=head), settings.labels)
     options = model.state["cfg"]["model"]
     model = _without_pairs(model, settings.to)
     if settings.to == "fairseq":
@@ -218,8 +218,8 @@ def import_model(settings: ImportSettings) -> ConversionResult:
         )
     source = local_path(settings.source, allow_pickle=settings.allow_pickle)
     adapter = None if settings.adapter is None else local_path(settings.adapter)
-    check_output(settings.output_dir, sources=(source, settings.data, adapter))
-    model = read_any(source, data=settings.data)
+    check_output(settings.output_dir, sources=(source, settings.data, settings.tokenizer, adapter))
+    model = read_any(source, data=settings.data, tokenizer=settings.tokenizer)
     if adapter is not None:
         model = with_adapter(model, adapter)
     model = _labelled(model, settings.labels)

@@ -101,7 +101,7 @@ def read_files(
         folder: see `find_checkpoint`.
         name: of the checkpoint, if it is none of the usual.
         data: folder with dict.txt and the tokenizer, where they are not found beside the checkpoint.
-        tokenizer: folder with the tokenizer's files, where it is another one.
+        tokenizer: folder with the tokenizer's files, where it is another one; or `whitespace`.
     """
     checkpoint = find_checkpoint(folder, name)
     state = _with_decisions(rescale_to_labels(load_state(checkpoint, for_use=True)), checkpoint)
@@ -132,14 +132,19 @@ def _with_decisions(state: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
 
 
 def read_checkpoint(
-    path: Path, *, data: Path | None = None, head: str | None = None, source: SourceKind = "checkpoint"
+    path: Path,
+    *,
+    data: Path | None = None,
+    tokenizer: Path | None = None,
+    head: str | None = None,
+    source: SourceKind = "checkpoint",
 ) -> PortableModel:
     """The model of a checkpoint, with its tokenizer and vocabulary.
 
     Raises:
         ValueError: if they do not fit each other, or the checkpoint is damaged or of another model.
     """
-    checkpoint, state, dictionary, vocabulary, tokenizer = read_files(path, data=data)
+    checkpoint, state, dictionary, vocabulary, model_tokenizer = read_files(path, data=data, tokenizer=tokenizer)
     content = to_our_layout(state, checkpoint)
     check_vocabulary(len(content["model"][TOKENS]), vocabulary, path=checkpoint, vocabulary_path=dictionary)
     chosen = choose_head(content, head, checkpoint)
@@ -149,7 +154,7 @@ def read_checkpoint(
         content["task_state"][identity.KEY] = {"task": "", "settings": settings}
     return PortableModel(
         state=content,
-        tokenizer=tokenizer,
+        tokenizer=model_tokenizer,
         vocabulary=vocabulary,
         head=chosen,
         labels=labels,

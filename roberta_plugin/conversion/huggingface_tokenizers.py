@@ -2,6 +2,7 @@
 
     byte-level BPE   tokenizer.json  vocab.json  merges.txt             RobertaTokenizer
     SentencePiece    tokenizer.json  sentencepiece.bpe.model            XLMRobertaTokenizer, CamembertTokenizer
+    whitespace       tokenizer.json (WordLevel)                         PreTrainedTokenizerFast
     all              tokenizer_config.json  special_tokens_map.json
 
 They are read by `data/tokenizers/huggingface`, which says how ids correspond. Character BPE has no such form: Moses'
@@ -59,6 +60,7 @@ from roberta_plugin.data.tokenizers.huggingface import (
 from roberta_plugin.data.tokenizers.huggingface_fields import OF_BERT
 from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
 from roberta_plugin.data.tokenizers.sentencepiece import WORD_START, SentencePiece
+from roberta_plugin.data.tokenizers.whitespace import Whitespace
 from roberta_plugin.data.vocabulary import MASK, SPECIALS
 from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.finetuning.records import WhiteSpace
@@ -76,14 +78,14 @@ def model_type_of(model: PortableModel) -> str:
         ValueError: for character BPE, which transformers has no form for.
     """
     tokenizer = base_of(model.tokenizer)
-    if isinstance(tokenizer, ByteLevelBpe):
+    if isinstance(tokenizer, ByteLevelBpe | Whitespace):
         return "roberta"
     if isinstance(tokenizer, SentencePiece):
         return "camembert" if f"<s>{NOT_USED}" in model.vocabulary.symbols else "xlm-roberta"
     raise ValueError(
         f"The tokenizer of {model.path} is a {model.tokenizer.name}: it cuts words by Moses' rules, which the files of "
-        "transformers cannot express. Models with byte_level_bpe or sentencepiece can be exported; `--to fairseq` "
-        "takes this one, too."
+        "transformers cannot express. Models with byte_level_bpe, sentencepiece or whitespace can be exported; `--to "
+        "fairseq` takes this one, too."
     )
 
 
@@ -109,6 +111,8 @@ def write_tokenizer(
         if composes(model.tokenizer):
             steps = [step for step in (normalizers.NFC(), built.normalizer) if step is not None]
             built.normalizer = normalizers.Sequence(steps) if len(steps) > 1 else steps[0]
+    elif isinstance(tokenizer, Whitespace):
+        built = _word_level(model, added)
     else:
         assert isinstance(tokenizer, SentencePiece)
         built = _write_sentencepiece(model, tokenizer, added, folder)
@@ -118,7 +122,8 @@ def write_tokenizer(
     config = {
         "tokenizer_class": (
             _WITH_NORMALIZER
-            if model_type == "roberta" and (built.normalizer is not None or special_ids_of(model.tokenizer))
+            if isinstance(tokenizer, Whitespace)
+            or (model_type == "roberta" and (built.normalizer is not None or special_ids_of(model.tokenizer)))
             else CLASSES[model_type]
         ),
         "model_input_names": ["input_ids", "attention_mask"],
@@ -127,7 +132,7 @@ def write_tokenizer(
         "clean_up_tokenization_spaces": False,
         **special_tokens,
         "mask_token": {"__type": "AddedToken", **_added(MASK, model)},
-        **({"errors": "replace", "trim_offsets": True} if model_type == "roberta" else {}),
+        **({"errors": "replace", "trim_offsets": True} if isinstance(tokenizer, ByteLevelBpe) else {}),
         "added_tokens_decoder": {str(number): token for number, token in added.items()},
     }
     if model_type == "camembert":
@@ -216,15 +221,33 @@ def _write_byte_level_bpe(
     return built
 
 
+def _word_level(model: PortableModel, added: Mapping[int, Mapping[str, Any]]) -> Any:
+    """The tokenizer of `tokenizers`; what is no word of a text gets a name with a space, which no text has."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = set(base_of(model.tokenizer).symbols)
+    order, vocabulary = _order(model), model.vocabulary
+    ids: dict[str, int] = {}
+    for number, symbol in enumerate(vocabulary.symbols):
+        place = number if order is None else int(order[number])
+        is_found = symbol in words and vocabulary.index(symbol) == number
+        ids[added[place]["content"] if place in added else symbol if is_found else f"{symbol} {number}"] = place
+    built = Tokenizer(models.WordLevel(ids, unk_token=their_symbol("<unk>", model)))
+    built.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    sep, cls = ((their_symbol(symbol, model), special_ids(model)[symbol]) for symbol in ("</s>", "<s>"))
+    built.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=False, add_prefix_space=False)
+    return built
+
+
 def leaves_out_space(model: PortableModel) -> bool:
     """Whether an exported tokenizer reads white space as the head does.
 
-    SentencePiece does so itself. Byte-level BPE needs a normalizer, which sees only the parts of a text between added
+    SentencePiece and whitespace do so themselves. Byte-level BPE needs a normalizer, which sees only the parts of a text between added
     tokens, and goes with no class that takes words.
     """
     tokens, _ = additions_of(model.tokenizer)
     takes_normalizer = not tokens and not model.head.hugging_face.is_asked_by_words
-    return isinstance(base_of(model.tokenizer), SentencePiece) or takes_normalizer
+    return isinstance(base_of(model.tokenizer), SentencePiece | Whitespace) or takes_normalizer
 
 
 def _normalizer(white_space: WhiteSpace) -> Any:

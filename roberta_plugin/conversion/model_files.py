@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 from roberta_plugin.conversion.portable import SourceKind, heads_of, labels_of
 from roberta_plugin.data.manifest import sha256_of_file
 from roberta_plugin.data.mixture import data_folders
-from roberta_plugin.data.tokenizers import has_tokenizer, load_tokenizer
+from roberta_plugin.data.tokenizers import WORDS_ALONE, has_tokenizer, load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import FILES, ByteLevelBpe, read_files
+from roberta_plugin.data.tokenizers.whitespace import is_meant
 from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, is_number
@@ -193,9 +194,12 @@ def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.Path
 
 
 def find_tokenizer(checkpoint: Path, dictionary: Path, folder: str | os.PathLike[str] | None) -> Tokenizer:
-    """The tokenizer of `folder` if given, else that of `tokenizer_folder`, or GPT-2's for fairseq's released models."""
+    """The tokenizer of `folder` if given, else that of `tokenizer_folder`, or GPT-2's for fairseq's released models.
+
+    For the word `whitespace`, it is that of the words in `dictionary`.
+    """
     if folder is not None:
-        return load_tokenizer(folder)
+        return load_tokenizer(folder, symbols=Vocabulary.load(dictionary).symbols if is_meant(folder) else None)
     try:
         return load_tokenizer(tokenizer_folder(checkpoint, dictionary))
     except FileNotFoundError:
@@ -214,7 +218,8 @@ def tokenizer_folder(checkpoint: Path, dictionary: Path) -> Path:
     raise FileNotFoundError(
         f"No tokenizer for {checkpoint}: looked in {', '.join(dict.fromkeys(map(str, candidates)))}. A model needs the "
         "very files that it was trained with; for fairseq's released RoBERTa they are encoder.json and vocab.bpe of "
-        f"GPT-2 ({GPT2_FILES}). Put them beside dict.txt, or name their folder with tokenizer=..."
+        f"GPT-2 ({GPT2_FILES}). Put them beside dict.txt, or name their folder by --tokenizer (tokenizer=...). "
+        f"{WORDS_ALONE}"
     )
 
 

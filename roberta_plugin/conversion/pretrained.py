@@ -18,8 +18,12 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.models.checkpoints import build_model
 
 
-def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -> PortableModel:
+def read_any(
+    path: Path, *, data: Path | None = None, tokenizer: Path | None = None, head: str | None = None
+) -> PortableModel:
     """The model in a file or folder of any known format, or of a name (`named_models`).
+
+    `data` and `tokenizer` are for fairseq's, as in `read_files`.
 
     Raises:
         ValueError: if the format is not known, or the files do not fit each other.
@@ -31,17 +35,18 @@ def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -
     if form == "fairseq":
         with unpacked(path) as folder:
             try:
-                model = read_checkpoint(folder, data=data, head=head, source="fairseq")
+                model = read_checkpoint(folder, data=data, tokenizer=tokenizer, head=head, source="fairseq")
                 return replace(model, path=path)
             except FileNotFoundError as error:
                 raise FileNotFoundError(str(error).replace(str(folder), str(path))) from error
             except ValueError as error:
                 raise ValueError(str(error).replace(str(folder), str(path))) from error
     if form == "checkpoint":
-        return read_checkpoint(path, data=data, head=head)
+        return read_checkpoint(path, data=data, tokenizer=tokenizer, head=head)
     if form == "huggingface":
-        if data is not None:
-            raise ValueError(f"{path} brings its vocabulary and tokenizer along: leave --data {data} out.")
+        for option, given in (("--data", data), ("--tokenizer", tokenizer)):
+            if given is not None:
+                raise ValueError(f"{path} brings its vocabulary and tokenizer along: leave {option} {given} out.")
         model = read_huggingface(path)
         chosen = choose_head(model.state, head, path)
         return model if chosen.module == model.head.module else replace(model, head=chosen, labels=())

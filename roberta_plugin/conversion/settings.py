@@ -27,6 +27,11 @@ class ExportSettings(Checked):
     to: Format = setting(REQUIRED, "the format to write")
     output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier export")
     data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if they are not found")
+    tokenizer: Path | None = setting(
+        None,
+        "folder with the tokenizer's files, if they are not found; or whitespace: the symbols of dict.txt are the words "
+        "of the text",
+    )
     head: str | None = setting(
         None, "the head to export, or encoder for vectors of texts (default: the fine-tuned one, else masked_lm)"
     )
@@ -69,6 +74,11 @@ class ImportSettings:
     )
     output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier import")
     data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the source has none")
+    tokenizer: Path | None = setting(
+        None,
+        "folder with the tokenizer's files, if the source has none; or whitespace: the symbols of dict.txt are the words "
+        "of the text",
+    )
     adapter: Path | None = setting(
         None, "low-rank adapter in peft's format, to add to the source's weights: a folder, or org/name"
     )

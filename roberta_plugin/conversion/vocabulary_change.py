@@ -7,7 +7,8 @@ tokenizer knows nothing gets the mean of all rows of text.
 New words (`extended`) become one token each, and ids of the old tokens stay. byte_level_bpe and character_bpe get
 merges of the word's pieces, from left to right and after all others, so that the joins on the way become tokens too;
 sentencepiece gets the word as a piece that is a little likelier than its parts. Other text keeps its tokens, except
-where the first pieces of a new word stand side by side.
+where the first pieces of a new word stand side by side. A marker, such as [E1], <user> or @USER, and a word that is
+several by the tokenizer's rules become added tokens instead, which are found in a text before those rules apply.
 
 Example: "tokenizer" in the pieces token|iz|er: the merges token+iz and tokeniz+er, and the tokens tokeniz, tokenizer.
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +38,7 @@ from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.conversion.settings import ExtendSettings
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import (
+    AddedToken,
     additions_of,
     base_of,
     composes,
@@ -47,7 +50,9 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, CharacterBpe
 from roberta_plugin.data.tokenizers.sentencepiece import WORD_START, SentencePiece
+from roberta_plugin.data.tokenizers.whitespace import Whitespace
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
+from roberta_plugin.data.white_space import is_blank, one_line, strip
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints import TOKENS
 
@@ -65,6 +70,8 @@ class Change:
     num_unknown: int
     stays_here: tuple[str, ...] = ()
     """Added tokens whose ids come before new pieces, which the files of transformers cannot express."""
+    found_anywhere: tuple[str, ...] = ()
+    """New words that became added tokens."""
 
 
 def extend_vocabulary(settings: ExtendSettings) -> Change:
@@ -92,11 +99,11 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, record) as folder:
         write_ours(changed, folder)
-    added = (
-        () if settings.tokenizer or not isinstance(base_of(tokenizer), SentencePiece) else additions_of(tokenizer)[0]
-    )
-    stays_here = tuple(token.content for token in added if not token.is_piece)
-    return replace(change, folder=settings.output_dir, stays_here=stays_here)
+    before, after = ([token for token in additions_of(each)[0]] for each in (model.tokenizer, tokenizer))
+    new = () if settings.tokenizer else tuple(token.content for token in after[len(before) :])
+    has_new_pieces = len(new) < len(words) and isinstance(base_of(tokenizer), SentencePiece)
+    stays_here = tuple(token.content for token in before if has_new_pieces and not token.is_piece)
+    return replace(change, folder=settings.output_dir, stays_here=stays_here, found_anywhere=new)
 
 
 def _lines(path: Path) -> list[str]:
@@ -177,13 +184,17 @@ _LIKELIER = 0.01  # nats a character; a new piece wins over its parts, also over
 def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     """The tokenizer with tokens for these words, as they follow a space; of byte_level_bpe also without the space.
 
+    Markers, and words that are several by the tokenizer's rules, become added tokens.
+
     Raises:
-        ValueError: if a word is too long, is given twice, is one token already, is several words, or has characters
-            that the tokenizer does not know.
+        ValueError: if a word is too long, is given twice, is one token already, has white space in it, or has
+            characters that the tokenizer does not know.
     """
     for word, count in Counter(words).items():
-        if not word.strip() or word != word.strip():
+        if is_blank(word) or word != strip(word):
             raise ValueError(f"The new word {word!r} is empty, or has white space around it: correct or remove it.")
+        if " " in one_line(word):
+            raise ValueError(f"The new word {word!r} is several words, by its white space: give each of them by itself.")
         if len(word) > _LONGEST:
             raise ValueError(
                 f"The new word {word[:20]!r}... has {len(word):,} characters, and at most {_LONGEST:,} are allowed: "
@@ -191,28 +202,51 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
             )
         if count > 1:
             raise ValueError(f"The new word {word!r} is given {count} times: give it once.")
+        if word in (*SPECIALS, MASK):
+            raise ValueError(f"The new word {word!r} is a special symbol of every model: leave it out.")
     tokens, add_prefix_space = additions_of(tokenizer)
     for word in words:
         if any(token.content == word for token in tokens):
             _refuse_token(word, [word])
     base = base_of(tokenizer)
-    if isinstance(base, ByteLevelBpe):
-        longer: Tokenizer = _byte_level_bpe(base, words)
-    elif isinstance(base, SentencePiece):
-        longer = _sentencepiece(base, words)
-    else:
-        assert isinstance(base, CharacterBpe)
-        longer = _character_bpe(base, words)
+    added = [_added_token(base, word) for word in words if _is_added(base, word)]
+    contents = {token.content for token in added}
+    longer = _EXTENDED[base.name](base, [word for word in words if word not in contents])
     further = {"special_ids": special_ids_of(tokenizer), "composes": composes(tokenizer)}
-    return with_additions(longer, tokens, add_prefix_space=add_prefix_space, **further)
+    return with_additions(longer, [*tokens, *added], add_prefix_space=add_prefix_space, **further)
+
+
+def _is_added(tokenizer: Tokenizer, word: str) -> bool:
+    """Whether a new word becomes an added token: it is several words by the tokenizer's rules.
+
+    SentencePiece has no such rules. Its pieces would find a marker only where a space is before it.
+    """
+    if isinstance(tokenizer, ByteLevelBpe):
+        return any(tokenizer.begins_word(_ids(tokenizer, form)).sum() != 1 for form in (f" {word}", word))
+    if isinstance(tokenizer, CharacterBpe):
+        return WORD_START in word or len(tokenizer.words(word)) != 1
+    if isinstance(tokenizer, Whitespace):
+        return False
+    return WORD_START in word or _is_punctuation(word[0]) or _is_punctuation(word[-1])
+
+
+def _added_token(tokenizer: Tokenizer, word: str) -> AddedToken:
+    """As transformers adds it, except that what looks like a word is not found within a longer one."""
+    parts = [tokenizer.symbols[index] for index in tokenizer.encode(word)]
+    if word in pieces_of(tokenizer) or UNKNOWN not in parts:
+        _refuse_token(word, [word] if word in pieces_of(tokenizer) else parts)
+    return AddedToken(word, single_word=word[0].isalnum() and word[-1].isalnum())
+
+
+def _is_punctuation(character: str) -> bool:
+    category = unicodedata.category(character)
+    return category[0] == "P" or category in ("Sm", "Sc", "Sk")
 
 
 def _byte_level_bpe(tokenizer: ByteLevelBpe, words: Sequence[str]) -> ByteLevelBpe:
     merges = _Merges(tokenizer.pieces, tokenizer.merges)
     for word in words:
         for form in (f" {word}", word):
-            if tokenizer.begins_word(_ids(tokenizer, form)).sum() != 1:
-                raise _several(word)
             parts = [tokenizer.pieces[index] for index in tokenizer.encode(form)]
             if form != word:
                 _refuse_token(word, parts)
@@ -255,8 +289,6 @@ def _sentencepiece(tokenizer: SentencePiece, words: Sequence[str]) -> SentencePi
     pieces_so_far = set(tokenizer.symbols)
     for word in words:
         parts = tokenizer.encode(word)
-        if WORD_START in word or any(character.isspace() for character in word):
-            raise _several(word)
         _refuse_token(word, parts)
         if 0 in parts:
             raise _unknown(word)
@@ -277,8 +309,6 @@ def _character_bpe(tokenizer: CharacterBpe, words: Sequence[str]) -> CharacterBp
         [(first, second) for first, second in (pair.split(" ") if isinstance(pair, str) else pair for pair in pairs)],
     )
     for word in words:
-        if len(tokenizer.words(word)) != 1:
-            raise _several(word)
         parts = [tokenizer.symbols[index] for index in tokenizer.encode(word)]
         if UNKNOWN in parts:
             raise _unknown(word)
@@ -289,13 +319,24 @@ def _character_bpe(tokenizer: CharacterBpe, words: Sequence[str]) -> CharacterBp
     return CharacterBpe(json.dumps(content, ensure_ascii=False), language=tokenizer.language)
 
 
+def _whitespace(tokenizer: Whitespace, words: Sequence[str]) -> Whitespace:
+    for word in words:
+        if word in tokenizer.words:
+            _refuse_token(word, [word])
+    return Whitespace([*tokenizer.words, *words])
+
+
+_EXTENDED: dict[str, Callable[[Any, Sequence[str]], Tokenizer]] = {
+    ByteLevelBpe.name: _byte_level_bpe,
+    SentencePiece.name: _sentencepiece,
+    CharacterBpe.name: _character_bpe,
+    Whitespace.name: _whitespace,
+}
+
+
 def _refuse_token(word: str, parts: Sequence[Any]) -> None:
     if len(parts) == 1:
         raise ValueError(f"The new word {word!r} is one token of the tokenizer already: leave it out.")
-
-
-def _several(word: str) -> ValueError:
-    return ValueError(f"The new word {word!r} is several words by the tokenizer's rules: give each of them by itself.")
 
 
 def _unknown(word: str) -> ValueError:
@@ -308,4 +349,6 @@ def text_of(tokenizer: Tokenizer) -> Callable[[int], str]:
     """The text that a tokenizer id stands for, with a space in front where it begins a word."""
     if isinstance(base_of(tokenizer), ByteLevelBpe):
         return lambda index: tokenizer.decode([index])
+    if isinstance(base_of(tokenizer), Whitespace):
+        return lambda index: f" {tokenizer.symbols[index]}"
     return lambda index: tokenizer.symbols[index].replace(WORD_START, " ")

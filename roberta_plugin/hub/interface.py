@@ -87,7 +87,8 @@ class RobertaHub(HubCore):
                 checkpoint_last.pt and model.pt.
             data: folder with dict.txt, or with input0/dict.txt as in fairseq's sentence_prediction; by default that of
                 the checkpoint if it has one, else the folder that the checkpoint was trained on.
-            tokenizer: folder with the tokenizer's files; by default that of dict.txt, or of the checkpoint.
+            tokenizer: folder with the tokenizer's files; by default that of dict.txt, or of the checkpoint. Or
+                "whitespace": the symbols of dict.txt are the words of the text.
             data_name_or_path: fairseq's name of `data`; one that begins with "." is relative to `folder`.
             bpe: fairseq's name of the kind of tokenizer, such as "gpt2"; only compared with the one that is found.
             precision: precision of the matrix products. With any but fp32, the model computes answers on this device
@@ -118,8 +119,9 @@ class RobertaHub(HubCore):
             is_relative = str(data_name_or_path).startswith(".")
             data = path / data_name_or_path if is_relative else data_name_or_path
         if checkpoint_file is None and format_of(path) in ("fairseq", "huggingface"):
-            vocabulary_folder = data if data is not None else tokenizer
-            opened: Any = read_any(path, data=None if vocabulary_folder is None else Path(vocabulary_folder))
+            given_folders = {"data": data, "tokenizer": tokenizer}
+            named = {name: Path(given) for name, given in given_folders.items() if given is not None}
+            opened: Any = read_any(path, **named)
             for note in opened.notes:
                 logger.warning(note)
             model, trained_on, num_updates = build(opened), identity.read_record(opened.state), 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from roberta_plugin.data.tokenizers.additions import base_of
 from roberta_plugin.data.tokenizers.base import LocatedTokens, Tokenizer
+from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
+from roberta_plugin.data.tokenizers.whitespace import Whitespace
 from roberta_plugin.data.vocabulary import MASK, Vocabulary
 from roberta_plugin.data.white_space import rstrip
 from roberta_plugin.finetuning.layouts.texts import Encoder
@@ -179,7 +183,7 @@ class TextCodec:
     def token_text(self, token: int) -> str:
         """Text of one id, with the space before it where the token has one."""
         if token not in self._token_texts:
-            self._token_texts[token] = self._decode_span([token])
+            self._token_texts[token] = self._decode_span([token], is_first=False)
         return self._token_texts[token]
 
     def fill(self, text: str, which: int, token: int, probability: float) -> Filling:
@@ -188,22 +192,37 @@ class TextCodec:
         answer = self.token_text(token)
         before, after = text[: match.start()], text[match.end() :]
         # A space before the mask that the model did not see is part of the answer, or there is none.
-        return Filling(text=self.before_mask(before) + answer + after, probability=probability, token=answer)
+        start = self.before_mask(before)
+        text = start + answer if start else self._decode_span([token], is_first=True)
+        return Filling(text=text + after, probability=probability, token=answer)
 
     def _decode_with_masks(self, ids: Sequence[int]) -> str:
         texts: list[str] = []
         span: list[int] = []
         for token in [*ids, None]:
             if token is None or token == self.vocabulary.mask_id:
-                texts.append(self._decode_span(span))
+                texts.append(self._decode_span(span, is_first=not texts))
                 span = []
             else:
                 span.append(token)
         return (MASK if self.mask_keeps_space else f" {MASK}").join(texts)
 
-    def _decode_span(self, ids: Sequence[int]) -> str:
-        tokenizer_ids = self._to_tokenizer_id[np.asarray(ids, dtype=np.int64)]
-        return self.tokenizer.decode([int(token) for token in tokenizer_ids if token >= 0])
+    def _decode_span(self, ids: Sequence[int], *, is_first: bool) -> str:
+        """Text of ids; decoding drops the space before it, where no piece has it, which is due but at the begin."""
+        all_ids = self._to_tokenizer_id[np.asarray(ids, dtype=np.int64)]
+        known = [int(token) for token in all_ids if token >= 0]
+        has_space = known and not is_first and self._has_space[known[0]]
+        return " " * bool(has_space) + self.tokenizer.decode(known)
+
+    @cached_property
+    def _has_space(self) -> NDArray[np.bool_]:
+        """Whether a space belongs before each tokenizer id that decoding drops."""
+        starts, base = self.tokenizer.word_starts(), base_of(self.tokenizer)
+        if isinstance(base, ByteLevelBpe):
+            return np.zeros_like(starts)
+        if not isinstance(base, Whitespace):
+            starts[len(base.symbols) :] = False  # added tokens
+        return starts
 
 
 class AlignedWord(NamedTuple):

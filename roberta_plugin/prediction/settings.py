@@ -70,7 +70,11 @@ class PredictSettings(Checked):
         metavar="COLUMN",
     )
     data: Path | None = setting(None, "folder with dict.txt, if it is not that of the model")
-    tokenizer: Path | None = setting(None, "folder with the tokenizer's files, if it is not that of the model")
+    tokenizer: Path | None = setting(
+        None,
+        "folder with the tokenizer's files, if it is not that of the model; or whitespace: the symbols of dict.txt are "
+        "the words of the text",
+    )
     head: str | None = setting(None, "name of the head, if the model has several")
     top_k: int = setting(5, "tokens for each mask, candidates for each question", smallest=1)
     pooling: Literal["mean", "first", "max"] | None = setting(

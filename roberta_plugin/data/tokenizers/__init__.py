@@ -1,9 +1,10 @@
-"""Tokenizers: text <-> tokenizer ids, three kinds with one interface.
+"""Tokenizers: text <-> tokenizer ids, four kinds with one interface.
 
 base               the interface; tokens -> the characters that they cover
 byte_level_bpe     as in RoBERTa and GPT-2, with a fast engine
 sentencepiece      as in XLM-R
 character_bpe      on words, as in BERT
+whitespace         the symbols of dict.txt as they stand, as in fairseq without a BPE
 additions          any of these with added tokens, as Hugging Face has them
 huggingface        Hugging Face's files               -> such a tokenizer, and the symbols of its ids
 huggingface_fields what becomes of each field of these files
@@ -14,10 +15,17 @@ training           text files -> a sample of them -> a tokenizer
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from roberta_plugin.data.tokenizers import additions, byte_level_bpe, character_bpe, huggingface, sentencepiece
+from roberta_plugin.data.tokenizers import (
+    additions,
+    byte_level_bpe,
+    character_bpe,
+    huggingface,
+    sentencepiece,
+    whitespace,
+)
 from roberta_plugin.data.tokenizers.base import Tokenizer
 
 # files of each kind, and the function that reads them
@@ -25,9 +33,14 @@ KINDS: tuple[tuple[tuple[str, ...], Callable[[Path], Tokenizer]], ...] = (
     (byte_level_bpe.FILES, byte_level_bpe.ByteLevelBpe.load),
     (sentencepiece.FILES, sentencepiece.SentencePiece.load),
     (character_bpe.FILES, character_bpe.CharacterBpe.load),
+    (whitespace.FILES, whitespace.Whitespace.load),
 )
 FILES = (*(name for files, _ in KINDS for name in files), additions.FILE)
 """Names of the files of all kinds."""
+WORDS_ALONE = (
+    "If the symbols of dict.txt are the words of the text themselves, as fairseq-preprocess has them without a BPE, give "
+    "--tokenizer whitespace."
+)
 
 
 def _kinds_in(folder: Path) -> list[tuple[tuple[str, ...], Callable[[Path], Tokenizer]]]:
@@ -49,13 +62,20 @@ def has_tokenizer(folder: Path) -> bool:
     return bool(_kinds_in(folder)) or huggingface.is_in(folder)
 
 
-def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
-    """Load the tokenizer in a folder.
+def load_tokenizer(folder: str | os.PathLike[str], *, symbols: Sequence[str] | None = None) -> Tokenizer:
+    """Load the tokenizer in a folder; of the word `whitespace`, that of `symbols`, which are the model's.
 
     Raises:
         FileNotFoundError: if there is none; the message lists the files of each kind.
         ValueError: if there are two, so the one of dict.txt is unknown, or if its files are damaged.
     """
+    if whitespace.is_meant(folder):
+        if symbols is None:
+            raise ValueError(
+                "The tokenizer `whitespace` takes its words from a dict.txt, and none is given: `roberta tokenizer train "
+                "--kind whitespace --dict DICT.TXT --output-dir FOLDER` makes a tokenizer of it; then give FOLDER."
+            )
+        return whitespace.Whitespace.of_symbols(symbols)
     folder = Path(folder)
     if is_of_hugging_face(folder):
         return huggingface.load(folder)
@@ -73,9 +93,10 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
                 f"({huggingface.TOKENIZER}, {huggingface.VOCABULARY}, {huggingface.MERGES}). Delete the files of one."
             )
         return additions.load_additions(tokenizer, folder)
+    words_alone = f" {WORDS_ALONE}" if (folder / "dict.txt").is_file() else ""
     theirs = ((huggingface.TOKENIZER,), (huggingface.VOCABULARY, huggingface.MERGES))
     needed = "; or ".join(" and ".join(files) for files in (*(files for files, _ in KINDS), *theirs))
     raise FileNotFoundError(
         f"No tokenizer in {folder}{'' if folder.exists() else ', which does not exist'}: looked for {needed}. Name the "
-        "folder that holds these files, or make them with `roberta tokenizer train`."
+        f"folder that holds these files, or make them with `roberta tokenizer train`.{words_alone}"
     )

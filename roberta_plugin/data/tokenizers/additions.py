@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.base import MADE_UP, LocatedTokens, Tokenizer, check_known
 from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
+from roberta_plugin.data.tokenizers.whitespace import Whitespace
 from roberta_plugin.files import write_text
 from roberta_plugin.json_files import read_json
 
@@ -178,7 +179,7 @@ class TokenizerWithAdditions:
             else:  # SentencePiece drops the space before a text
                 had_space = texts and isinstance(self.base, SentencePiece) and self._base_starts[run[0]]
                 texts.append((" " if had_space else "") + self.base.decode(run.tolist()))
-        return "".join(texts)
+        return (" " if isinstance(self.base, Whitespace) else "").join(texts)
 
     def word_starts(self) -> NDArray[np.bool_]:
         """Whether each id begins a word; an added token does (number of ids,)."""

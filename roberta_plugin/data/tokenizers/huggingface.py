@@ -2,6 +2,7 @@
 
     byte-level BPE   tokenizer.json, or vocab.json and merges.txt
     SentencePiece    tokenizer.json, or sentencepiece.bpe.model
+    whitespace       tokenizer.json (WordLevel)
     all              tokenizer_config.json  special_tokens_map.json  added_tokens.json, where they are there
 
 Texts get the ids of transformers 5, whose classes build the steps of tokenizer.json themselves; `tokenizers` follows
@@ -54,6 +55,7 @@ from roberta_plugin.data.tokenizers.huggingface_fields import (
 )
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece, messages
 from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
+from roberta_plugin.data.tokenizers.whitespace import Whitespace, is_word
 
 logger = logging.getLogger(__name__)
 
@@ -228,9 +230,11 @@ def _read(path: Path, num_symbols: int | None) -> ForeignTokenizer:
     content = read_file(folder / TOKENIZER)
     if kind_of_pieces(content) == "Unigram":
         return _unigram(content, folder, num_symbols)
+    if kind_of_pieces(content) == "WordLevel":
+        return _word_level(content["model"]["vocab"], folder, num_symbols)
     merges = merges_of(folder)
     if merges is None:
-        raise ValueError(f"its model is {kind_of_pieces(content)!r}, and RoBERTa's are BPE and Unigram")
+        raise ValueError(f"its model is {kind_of_pieces(content)!r}, and those read here are BPE, Unigram and WordLevel")
     pieces = content["model"]["vocab"] if content else read_file(path)
     is_of_bert = has_names_of_bert(folder)
     foreign = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols, may_be_anywhere=is_of_bert)
@@ -301,6 +305,7 @@ def _with_added(
     masks = [token.lstrip for token in added.values() if token.content == MASK]
     # Without flags, transformers gives <mask> lstrip in the classes of SentencePiece alone.
     keeps_space = not masks[-1] if masks else not isinstance(tokenizer, SentencePiece)
+    keeps_space = keeps_space and not isinstance(tokenizer, Whitespace)  # to which no space is a token
     for number, token in added.items():
         if token.content == MASK and (token.rstrip or token.single_word):
             raise ValueError(f"{MASK} has the flag rstrip or single_word, and RoBERTa's has neither")
@@ -322,6 +327,18 @@ def _with_added(
 def _is_special(content: str) -> bool:
     """Whether a text is one of the model's special symbols, which our tokenizers do not look for in texts."""
     return content.removesuffix(NOT_USED) in SPECIAL_SYMBOLS
+
+
+def _word_level(vocabulary: Mapping[str, int], folder: Path, num_symbols: int | None) -> ForeignTokenizer:
+    """Words between white space; an entry with white space in it is found in no text."""
+    by_id: dict[int, str] = {}
+    for word, number in vocabulary.items():
+        if type(number) is not int or number in by_id:
+            raise ValueError(f"the id {number!r} of {word!r} is not a whole number of one word alone: {COPY}")
+        by_id[number] = word if is_word(word) or _is_special(word) else symbol_of(word)
+    added = _read_added(folder, vocabulary)
+    tokenizer = Whitespace.of_symbols(by_id[number] for number in sorted(by_id) if is_word(by_id[number]))
+    return _with_added(tokenizer, by_id, added, num_symbols, may_be_anywhere=has_names_of_bert(folder))
 
 
 def _unigram(content: Mapping[str, Any], folder: Path, num_symbols: int | None) -> ForeignTokenizer:

@@ -52,6 +52,7 @@ STEPS: Mapping[str, Mapping[str, Table]] = {
             **dict.fromkeys(("unk_token", "fuse_unk", "byte_fallback"), _EVERY_BYTE_IS_KNOWN),
             "ignore_merges": only(False, None),
         },
+        "WordLevel": {**_TYPE, "vocab": USED, "unk_token": only("<unk>")},
         "Unigram": {
             **_TYPE,
             **dict.fromkeys(("vocab", "unk_id"), USED),
@@ -62,6 +63,7 @@ STEPS: Mapping[str, Mapping[str, Table]] = {
     "BPE pre_tokenizer": {
         "ByteLevel": {**_TYPE, "add_prefix_space": USED, "trim_offsets": _OF_POSITIONS, "use_regex": only(True, None)}
     },
+    "WordLevel pre_tokenizer": {"WhitespaceSplit": _TYPE},
     "Unigram normalizer": {
         "Sequence": {**_TYPE, "normalizers": USED},
         "Precompiled": {**_TYPE, "precompiled_charsmap": USED},
@@ -104,7 +106,7 @@ STEPS: Mapping[str, Mapping[str, Table]] = {
         "Sequence": {**_TYPE, "processors": USED},
     },
 }
-_CUTS = {"BPE": "ByteLevel", "Unigram": "Metaspace"}  # the pre_tokenizer without which texts would get other pieces
+_CUTS = {"BPE": "ByteLevel", "Unigram": "Metaspace", "WordLevel": "WhitespaceSplit"}  # the pre_tokenizer without which texts would get other pieces
 _STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 # Normalizers that an export of byte-level BPE writes for the white space that its head reads, which is known anyway.
 _OF_AN_EXPORT = (

@@ -18,8 +18,9 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +38,14 @@ from roberta_plugin.data.text_inputs import (
 from roberta_plugin.data.text_inputs_files import BadLineError, TextInput
 from roberta_plugin.data.text_inputs_tables import groups_of
 from roberta_plugin.data.tokenizers import FILES
-from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.tokenizers.base import MADE_UP, Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, WORD_START, CharacterBpe
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
+from roberta_plugin.data.tokenizers.whitespace import Whitespace, is_word, words_of
 from roberta_plugin.files import hidden_folder, leftovers, sync_folder, write_text
 from roberta_plugin.progress import Progress
+from roberta_plugin.record import option_name
 from roberta_plugin.settings import REQUIRED, setting
 
 # fairseq-preprocess pads a dictionary to a multiple of 8, its four special symbols included.
@@ -62,8 +65,8 @@ class TokenizerSettings(InputSettings):
     kind: str = setting(
         "byte_level_bpe",
         "byte_level_bpe: as in RoBERTa and GPT-2; sentencepiece: as in XLM-R, for many languages; character_bpe: on "
-        "words, as in BERT and in section 4.4 of the paper",
-        choices=("byte_level_bpe", "sentencepiece", "character_bpe"),
+        "words, as in BERT and in section 4.4 of the paper; whitespace: the words between white space",
+        choices=("byte_level_bpe", "sentencepiece", "character_bpe", "whitespace"),
     )
     input: tuple[str, ...] = setting(
         (), "text files, URLs, quoted patterns, or - for standard input", nargs="+", metavar="FILE"
@@ -73,6 +76,14 @@ class TokenizerSettings(InputSettings):
         "instead of --input: a folder with a folder for each corpus, such as a language, whose files train.txt, "
         "train.1.jsonl.gz, ... are read",
         metavar="DIR",
+    )
+    dictionary: Path | None = setting(
+        None,
+        "for whitespace, instead of text: a dict.txt of fairseq, whose symbols are the words",
+        flag="--dict",
+        metavar="FILE",
+        goes_with={"kind": ("whitespace",)},
+        excludes=("input", "corpora"),
     )
     alpha: float | None = setting(
         None,
@@ -93,8 +104,8 @@ class TokenizerSettings(InputSettings):
     )
     min_frequency: int | None = setting(
         None,
-        "a pair must occur this often to become a token (not for sentencepiece)",
-        goes_with={"kind": ("byte_level_bpe", "character_bpe")},
+        "a pair, or of whitespace a word, must occur this often to become a token (not for sentencepiece)",
+        goes_with={"kind": ("byte_level_bpe", "character_bpe", "whitespace")},
         default_text=_MIN_FREQUENCY,
         smallest=1,
     )
@@ -108,21 +119,37 @@ class TokenizerSettings(InputSettings):
     """For character_bpe: language code for Moses' rules."""
 
 
-def train_tokenizer(settings: TokenizerSettings) -> Tokenizer:
-    """Train a tokenizer, and write its files and dict.txt.
+class Listed(Protocol):
+    """A dict.txt: its symbols and its content, as `Vocabulary` has them."""
+
+    symbols: list[str]
+
+    def as_text(self) -> str:
+        """The content of the file."""
+        ...
+
+
+def train_tokenizer(settings: TokenizerSettings, *, listed: Listed | None = None) -> Tokenizer:
+    """Train a tokenizer, and write its files and dict.txt; `listed` is what --dict names.
 
     Raises:
         ValueError: if the text or `vocab_size` is too small, a file is not text, or `min_frequency` is given for
             SentencePiece.
         FileExistsError: if the folder has a tokenizer, without `overwrite`.
     """
-    if bool(settings.input) == (settings.corpora is not None):
+    if settings.dictionary is None and bool(settings.input) == (settings.corpora is not None):
         raise ValueError("Give the text to train on as --input FILE ... or as --corpora DIR, one of the two.")
     folder = settings.output_dir
     present = [name for name in _FILES if (folder / name).exists()]
     is_unfinished = "dict.txt" not in present and leftovers(folder / _STAGED)
     if present and not is_unfinished and not settings.overwrite:
         raise FileExistsError(f"{folder} already holds {present[0]}: write to another folder, or add --overwrite.")
+    if settings.dictionary is not None:
+        _check_taken_as_it_is(settings)
+        assert listed is not None
+        words = Whitespace.of_symbols(listed.symbols)
+        _write_files(words, listed.as_text(), folder)
+        return words
     sample = _sample_of(settings)
     if not any(line and not line.isspace() for lines in sample.lines() for line in lines):
         names = str(settings.corpora or ", ".join(settings.input))
@@ -133,9 +160,17 @@ def train_tokenizer(settings: TokenizerSettings) -> Tokenizer:
         _write(tokenizer, counts, folder, order=range(len(CONTROLS), len(counts)), padding_factor=1)
     else:
         by_frequency = np.argsort(-counts, kind="stable")  # ties in ascending order
-        unknown = tokenizer.symbols.index(UNKNOWN) if isinstance(tokenizer, CharacterBpe) else -1
+        unknown = tokenizer.symbols.index(UNKNOWN) if UNKNOWN in tokenizer.symbols else -1
         _write(tokenizer, counts, folder, order=by_frequency[by_frequency != unknown].tolist())
     return tokenizer
+
+
+def _check_taken_as_it_is(settings: TokenizerSettings) -> None:
+    kept = {"kind", "dictionary", "output_dir", "overwrite", "no_progress"}
+    usual = TokenizerSettings(output_dir=settings.output_dir)
+    for item in fields(settings):
+        if item.name not in kept and getattr(settings, item.name) != getattr(usual, item.name):
+            raise ValueError(f"{option_name(item.name)} has no effect with --dict, which is taken as it is: leave it out.")
 
 
 def _sample_of(settings: TokenizerSettings) -> TextSample:
@@ -243,10 +278,25 @@ def _train_character_bpe(sample: TextSample, settings: TokenizerSettings) -> Cha
     return CharacterBpe(trained.to_str(), language=settings.language)
 
 
+def _train_whitespace(sample: TextSample, settings: TokenizerSettings) -> Whitespace:
+    """The most frequent words."""
+    counts: Counter[str] = Counter()
+    with Progress("read", sample.num_bytes, is_shown=not settings.no_progress) as bar:
+        for lines in sample.lines(progress=bar):
+            for line in lines:
+                counts.update(words_of(line))
+    least = settings.min_frequency or _MIN_FREQUENCY
+    words = [word for word, count in counts.items() if count >= least and is_word(word) and not word.startswith(MADE_UP)]
+    if not words:
+        raise ValueError(f"No word of the text occurs {least} times: give more text, or a smaller --min-frequency.")
+    return Whitespace(sorted(words, key=lambda word: (-counts[word], word))[: settings.vocab_size])
+
+
 _TRAINERS: dict[str, Callable[[TextSample, TokenizerSettings], Tokenizer]] = {
     "byte_level_bpe": _train_byte_level_bpe,
     "sentencepiece": _train_sentencepiece,
     "character_bpe": _train_character_bpe,
+    "whitespace": _train_whitespace,
 }
 
 
@@ -270,9 +320,13 @@ def _write(
     num_made_up = -(len(order) + _NUM_SPECIALS) % padding_factor
     rows = [f"{tokenizer.symbols[index]} {counts[index]}\n" for index in order]
     made_up = [f"madeupword{number:04d} 0\n" for number in range(num_made_up)]
+    _write_files(tokenizer, "".join([*rows, *made_up]), folder)
+
+
+def _write_files(tokenizer: Tokenizer, dictionary: str, folder: Path) -> None:
     with hidden_folder(folder / _STAGED) as staged:
         tokenizer.save(staged)
-        write_text(staged / "dict.txt", "".join([*rows, *made_up]))
+        write_text(staged / "dict.txt", dictionary)
         # dict.txt is removed first and comes last, so a folder with a dict.txt is complete. Files of another kind are
         # removed, or the folder would hold two tokenizers.
         for name in _FILES:

@@ -10,11 +10,13 @@ from roberta_plugin.cli import main
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary, extended
 from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.additions import additions_of
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.models.checkpoints import TOKENS
+from tests.hugging_face import import_transformers
 from tests.refusals import refused
 from tests.tiny_checkpoints import state_of
-from tests.tiny_conversions import opened
+from tests.tiny_conversions import exported, opened
 from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all. Good or bad, so it is."
@@ -145,3 +147,52 @@ def test_a_protobuf_that_does_not_fit_sentencepiece_is_named(tmp_path, monkeypat
     for line in capsys.readouterr().err.splitlines():
         assert "The installed protobuf does not fit the installed sentencepiece (" in line
         assert "pip install --upgrade protobuf" in line
+
+
+MARKERS = ("[E1]", "[/E1]", "<user>", "@USER", "\u27e8x\u27e9")
+
+
+def test_markers_become_added_tokens_that_are_found_anywhere(ours, tmp_path, capsys):
+    words = ["--add", *MARKERS, WORDS[0], "--output-dir", str(tmp_path / "new")]
+    assert main(["tokenizer", "extend", "--checkpoint", str(ours), *words]) == 0
+    printed = capsys.readouterr()
+    assert "'[E1]', '[/E1]', '<user>', '@USER'" in printed.out and "added tokens" in printed.out
+    before, after = read_any(ours), read_any(tmp_path / "new")
+    assert len(after.vocabulary) == len(set(after.vocabulary.symbols)) and after.vocabulary.symbols[-1] == "<mask>"
+    tokens = {token.content for token in additions_of(after.tokenizer)[0]}
+    assert tokens == set(MARKERS)
+    for marker in tokens:
+        (plain,), (marked,) = (rows_of(after, [text]) for text in ("the dog", f"{marker}the dog"))
+        assert marked[1:] == plain, marker
+        assert after.vocabulary.symbols[marked[0]] == marker
+        assert after.tokenizer.decode(after.tokenizer.encode(marker)) == marker
+    (row,) = rows_of(after, ["[E1]"])[0]
+    sources = [index for index in rows_of(before, ["[E1]"])[0] if index != before.vocabulary.unk_id]
+    if sources:
+        mean = before.parameters[TOKENS][sources].mean(dim=0)
+        torch.testing.assert_close(after.parameters[TOKENS][row], mean)
+    text = "the dog and the fox"
+    assert rows_of(after, [text]) == rows_of(before, [text])
+    located = after.tokenizer.locate("the [E1]dog[/E1]")
+    found = ["the [E1]dog[/E1]"[start:end] for start, end in zip(located.starts, located.ends, strict=True)]
+    assert {"[E1]", "[/E1]"} <= set(found)
+    with pytest.raises(ValueError, match=r"'\[E1\]' is one token of the tokenizer already"):
+        extended(after.tokenizer, ["[E1]"])
+    assert extended(after.tokenizer, ["[E2]"]).encode("[E2]") != after.tokenizer.encode("[E2]")
+
+
+@pytest.mark.parametrize("kind", ["byte_level_bpe", "sentencepiece"])
+def test_transformers_finds_the_same_markers_after_an_export(kind, tmp_path):
+    words = (*MARKERS, *(["e-mail"] if kind == "byte_level_bpe" else []))
+    settings = ExtendSettings(checkpoint=write_model(tmp_path, kind), add=words, output_dir=tmp_path / "new")
+    assert extend_vocabulary(settings).stays_here == ()
+    after = read_any(tmp_path / "new")
+    exported(tmp_path / "new", tmp_path / "theirs")
+    theirs = import_transformers().AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    for text in ("the [E1]dog[/E1] and", "e-mail e-mails xe-mail, e-mail", "@USER<user> @USERS x@USER", "\u27e8x\u27e9"):
+        assert theirs(text)["input_ids"] == [0, *rows_of(after, [text])[0], 2], text
+
+
+@pytest.mark.parametrize("word", ["<mask>", "</s>", "a\tb", "a\u3000b"])
+def test_special_symbols_and_white_space_are_no_new_words(ours, word):
+    refused(r"is a special symbol|is several words, by its white space", extended, read_any(ours).tokenizer, [word])
