@@ -79,15 +79,16 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
             check_roads(each, {"text": f"with {data}, which is not text but a data-bin"})
     check_words(settings, further)
     start = find_start(further, folder)
-    takes_words = start is not None and settings.is_text and settings.tokenizer is None and settings.vocab_size is None
+    given = settings.tokenizer
+    takes_words = start is not None and settings.is_text and settings.makes_tokenizer and settings.vocab_size is None
     if start is not None:
         further = with_start(further, start)
         settings = replace(settings, tokenizer=folder / FOLDER) if takes_words else settings
     if settings.is_text:
         check_texts(settings)
     if start is not None and takes_words:
-        start.write_tokenizer(folder / FOLDER, is_written=not settings.dry_run)
-    elif settings.tokenizer:
+        start.write_tokenizer(folder / FOLDER, tokenizer=given, is_written=not settings.dry_run)
+    elif settings.tokenizer and not settings.makes_tokenizer:
         load_tokenizer(settings.tokenizer)
     is_made = not settings.is_text or all(Path(data, f"{split}.idx").is_file() for split in ("train", "valid"))
     if start is not None and not settings.is_text:

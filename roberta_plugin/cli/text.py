@@ -76,8 +76,8 @@ def extend(settings: ExtendSettings) -> int:
     )
     if change.found_anywhere:
         print(
-            f"note: {', '.join(map(repr, change.found_anywhere))} became added tokens, which are found in a text before "
-            "the tokenizer's rules for words apply, as those of transformers are."
+            f"note: {', '.join(map(repr, change.found_anywhere))} became added tokens, which are found in a text "
+            "before the tokenizer's rules for words apply, as those of transformers are."
         )
     if change.stays_here:
         print(
@@ -149,8 +149,8 @@ class Splits(Checked):
     )
     tokenizer: Path = setting(
         REQUIRED,
-        "folder of the tokenizer, from `roberta tokenizer train`, a model's name (org/name), or whitespace: the symbols "
-        "of --dict are the words of the text",
+        "folder of the tokenizer, from `roberta tokenizer train`, a model's name (org/name), or whitespace: the "
+        "symbols of --dict are the words of the text",
         gives="tokenizer",
     )
     dictionary: Path | None = setting(

@@ -242,8 +242,8 @@ def _word_level(model: PortableModel, added: Mapping[int, Mapping[str, Any]]) ->
 def leaves_out_space(model: PortableModel) -> bool:
     """Whether an exported tokenizer reads white space as the head does.
 
-    SentencePiece and whitespace do so themselves. Byte-level BPE needs a normalizer, which sees only the parts of a text between added
-    tokens, and goes with no class that takes words.
+    SentencePiece and whitespace do so themselves. Byte-level BPE needs a normalizer, which sees only the parts of a
+    text between added tokens, and goes with no class that takes words.
     """
     tokens, _ = additions_of(model.tokenizer)
     takes_normalizer = not tokens and not model.head.hugging_face.is_asked_by_words

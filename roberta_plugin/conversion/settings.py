@@ -29,8 +29,8 @@ class ExportSettings(Checked):
     data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if they are not found")
     tokenizer: Path | None = setting(
         None,
-        "folder with the tokenizer's files, if they are not found; or whitespace: the symbols of dict.txt are the words "
-        "of the text",
+        "folder with the tokenizer's files, if they are not found; or whitespace: the symbols of dict.txt are the "
+        "words of the text",
     )
     head: str | None = setting(
         None, "the head to export, or encoder for vectors of texts (default: the fine-tuned one, else masked_lm)"
@@ -76,8 +76,8 @@ class ImportSettings:
     data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the source has none")
     tokenizer: Path | None = setting(
         None,
-        "folder with the tokenizer's files, if the source has none; or whitespace: the symbols of dict.txt are the words "
-        "of the text",
+        "folder with the tokenizer's files, if the source has none; or whitespace: the symbols of dict.txt are the "
+        "words of the text",
     )
     adapter: Path | None = setting(
         None, "low-rank adapter in peft's format, to add to the source's weights: a folder, or org/name"

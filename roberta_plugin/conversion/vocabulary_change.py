@@ -194,7 +194,9 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
         if is_blank(word) or word != strip(word):
             raise ValueError(f"The new word {word!r} is empty, or has white space around it: correct or remove it.")
         if " " in one_line(word):
-            raise ValueError(f"The new word {word!r} is several words, by its white space: give each of them by itself.")
+            raise ValueError(
+                f"The new word {word!r} is several words, by its white space: give each of them by itself."
+            )
         if len(word) > _LONGEST:
             raise ValueError(
                 f"The new word {word[:20]!r}... has {len(word):,} characters, and at most {_LONGEST:,} are allowed: "

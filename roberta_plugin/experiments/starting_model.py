@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.data.tokenizers import WORDS_ALONE
+from roberta_plugin.data.tokenizers.whitespace import is_meant
 from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH
 from roberta_plugin.finetuning.benchmarks.custom import kind_name
@@ -148,14 +150,15 @@ def tokenizer_of(data: DataSettings, start: Start) -> tuple[Path, Path | None]:
 
     check_positions(start, data)
     if data.tokenizer is not None:
-        return data.tokenizer, None
+        is_of_model = is_meant(data.tokenizer)
+        return data.tokenizer, find_dictionary(start.checkpoint, start.state, None) if is_of_model else None
     try:
         dictionary = find_dictionary(start.checkpoint, start.state, None)
         return tokenizer_folder(start.checkpoint, dictionary), dictionary
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"--tokenizer is missing, and no tokenizer was found with the model: give the folder with the tokenizer's "
-            f"files and dict.txt. ({str(error).partition('. ')[0]}.)"
+            f"files and dict.txt. ({str(error).partition('. ')[0]}.) {WORDS_ALONE}"
         ) from error
 
 

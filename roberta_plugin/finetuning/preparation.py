@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.whitespace import is_meant
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import remove_leftovers, replace_folder
 from roberta_plugin.finetuning.benchmarks import (
@@ -59,7 +60,10 @@ class DataSettings(Checked):
     task: str = setting(REQUIRED, f"one of {', '.join(TASKS)}", flag="task", metavar="TASK", choices=TASKS)
     raw: Path | None = setting(None, "folder with the official files of the task (custom: the current folder)")
     tokenizer: Path | None = setting(
-        None, "folder with the tokenizer's files and dict.txt, or a model's name (org/name)", gives="tokenizer"
+        None,
+        "folder with the tokenizer's files and dict.txt, a model's name (org/name), or whitespace: the symbols of "
+        "dict.txt are the words of the text",
+        gives="tokenizer",
     )
     max_length: int | None = setting(
         None,
@@ -100,8 +104,7 @@ class DataSettings(Checked):
 class PrepareSettings(DataSettings):
     """What `prepare` does; the tokenizer must be that of the pretrained model."""
 
-    dictionary: Path | None = None
-    """The dict.txt; None: that of `tokenizer`."""
+    dictionary: Path | None = setting(None, "dict.txt to use (default: that of the tokenizer)", flag="--dict")
     output_dir: Path = setting(REQUIRED, "folder to write to")
     overwrite: bool = setting(False, "replace a prepared folder that exists already, once the new one is complete")
 
@@ -126,16 +129,17 @@ def prepare(settings: PrepareSettings) -> Prepared:
             f"--output-dir {output_dir} is the current folder, which cannot be replaced: name another."
         )
     is_replaced = settings.overwrite and (output_dir / NAME).is_file()
+    if is_meant(tokenizer) and settings.dictionary is None:
+        raise ValueError(f"--tokenizer {tokenizer} takes its words from a dict.txt: give that of the model as --dict.")
+    listed = Vocabulary.load(settings.dictionary) if settings.dictionary else None
     folder = output_dir.with_name(f".{output_dir.name}.new") if is_replaced else output_dir
     if is_replaced:
         shutil.rmtree(folder, ignore_errors=True)
     benchmark_of(settings.task).prepare(
         raw,
         folder,
-        tokenizer=load_tokenizer(tokenizer),
-        vocabulary=(
-            Vocabulary.load(settings.dictionary) if settings.dictionary else Vocabulary.from_tokenizer(tokenizer)
-        ),
+        tokenizer=load_tokenizer(tokenizer, symbols=listed.symbols if listed else None),
+        vocabulary=listed or Vocabulary.from_tokenizer(tokenizer),
         max_length=MAX_LENGTH if settings.max_length is None else settings.max_length,
         options=settings.task_options,
     )
@@ -177,9 +181,9 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
     names = {"dictionary": "dict.txt"}
     if wanted.tokenizer is not None:
         before["tokenizer"] = prepared.content.get("tokenizer") or {}
-        now["tokenizer"] = load_tokenizer(wanted.tokenizer).description()
-        before["dictionary"] = prepared.vocabulary.sha256
-        now["dictionary"] = Vocabulary.from_tokenizer(wanted.tokenizer).sha256
+        vocabulary = prepared.vocabulary if is_meant(wanted.tokenizer) else Vocabulary.from_tokenizer(wanted.tokenizer)
+        now["tokenizer"] = load_tokenizer(wanted.tokenizer, symbols=vocabulary.symbols).description()
+        before["dictionary"], now["dictionary"] = prepared.vocabulary.sha256, vocabulary.sha256
     if wanted.raw is not None and prepared.content.get("source"):
         benchmark = benchmark_of(prepared.task)
         wanted_source = describe_files(benchmark.source_files(benchmark.files(wanted.raw, wanted.task_options)))

@@ -12,6 +12,7 @@ from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.text_inputs import InputSettings
 from roberta_plugin.data.text_inputs_files import STANDARD_INPUT
 from roberta_plugin.data.text_inputs_remote import is_url
+from roberta_plugin.data.tokenizers.whitespace import is_meant
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
 
@@ -70,7 +71,12 @@ class PretrainSettings(Checked):
         road="text",
     )
     tokenizer: Path | None = setting(
-        None, "with text files: a tokenizer's folder", default_text="one is trained", gives="tokenizer", road="text"
+        None,
+        "with text files: a tokenizer's folder; or whitespace: the words of the text, or the symbols of the model's "
+        "dict.txt",
+        default_text="one is trained",
+        gives="tokenizer",
+        road="text",
     )
     vocab_size: int | None = setting(
         None,
@@ -101,6 +107,11 @@ class PretrainSettings(Checked):
         if path.exists():
             return not path.is_dir() or any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
         return not all(folder.is_dir() for folder in data_folders(first))
+
+    @property
+    def makes_tokenizer(self) -> bool:
+        """Whether the tokenizer is made from the text."""
+        return self.tokenizer is None or is_meant(self.tokenizer)
 
     @property
     def folder(self) -> Path:

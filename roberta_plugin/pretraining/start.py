@@ -130,8 +130,10 @@ class Start:
             + (f" ({self.remark})" if self.remark else "")
         )
 
-    def write_tokenizer(self, target: Path, *, is_written: bool = True) -> None:
+    def write_tokenizer(self, target: Path, *, tokenizer: Path | None = None, is_written: bool = True) -> None:
         """Write its tokenizer and dict.txt into a folder, once; without `is_written`, only see that it has both.
+
+        `tokenizer` is another one, or the word `whitespace`.
 
         Raises:
             FileNotFoundError: if the model has none; says what to give.
@@ -144,7 +146,7 @@ class Start:
             return
         try:
             dictionary = find_dictionary(self.checkpoint, dict(self.state), None)
-            tokenizer, vocabulary = find_tokenizer(self.checkpoint, dictionary, None), Vocabulary.load(dictionary)
+            words, vocabulary = find_tokenizer(self.checkpoint, dictionary, tokenizer), Vocabulary.load(dictionary)
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"{OPTION} {self.given} has no tokenizer beside it, which text needs: give the folder with its files "
@@ -152,14 +154,14 @@ class Start:
             ) from error
         if is_there:
             theirs = Vocabulary.load(target / "dict.txt").symbols
-            if theirs != vocabulary.symbols or load_tokenizer(target).description() != tokenizer.description():
+            if theirs != vocabulary.symbols or load_tokenizer(target).description() != words.description():
                 raise ValueError(
                     f"{target} holds another tokenizer than that of {OPTION} {self.given}: give the model that the run "
                     "began with, or another --output-dir."
                 )
         elif is_written:
             with hidden_folder(target) as temporary:
-                tokenizer.save(temporary)
+                words.save(temporary)
                 vocabulary.save(temporary / "dict.txt")
                 replace_folder(target, by=temporary)
 

@@ -83,12 +83,14 @@ def steps_of_text(settings: PretrainSettings) -> list[list[str]]:
             logger.warning(f"The pipe is not read again: the text is {copy}, which the first start read from it.")
         options = options if valid else {"tokenizer": ["--format", "text"], "binarize": ["--format", "text"]}
         train, valid = [str(copy)], valid or [str(held_out)]
-    tokenizer = settings.tokenizer or folder / "tokenizer"
+    tokenizer = folder / "tokenizer" if settings.makes_tokenizer else settings.tokenizer
+    assert tokenizer is not None
     verbs = []
-    if settings.tokenizer is None and not (tokenizer / "dict.txt").is_file():
+    if settings.makes_tokenizer and not (tokenizer / "dict.txt").is_file():
         size = settings.vocab_size or vocabulary_size(text_bytes(find_inputs(train)))
+        kind = ["--vocab-size", str(size)] if settings.tokenizer is None else ["--kind", str(settings.tokenizer)]
         words = options["tokenizer"] if train == [str(folder / _COPIES[0])] else _options_for(reading, sources)
-        verbs.append(["tokenizer", "train", "--input", *train, "--vocab-size", str(size), *words])
+        verbs.append(["tokenizer", "train", "--input", *train, *kind, *words])
         verbs[-1] += ["--output-dir", str(tokenizer)]
     verbs.append(["binarize", "--tokenizer", str(tokenizer), "--train", *train, "--valid", *valid])
     verbs[-1] += ["--test", *settings.test] if settings.test else []
@@ -167,7 +169,7 @@ def check_same_text(settings: PretrainSettings, sources: Sequence[TextInput]) ->
 def _names_made(settings: PretrainSettings, sources: Sequence[TextInput]) -> list[str]:
     """The files that tell what would be made here, and is used where it is there."""
     copies = (_COPIES[:1] if settings.valid else _COPIES) if _is_copied(settings, sources) else ()
-    tokenizer = [] if settings.tokenizer else ["tokenizer/dict.txt"]
+    tokenizer = ["tokenizer/dict.txt"] if settings.makes_tokenizer else []
     return [*copies, *tokenizer, *(f"data-bin/{name}" for name in ("dict.txt", "train.idx", "train.bin"))]
 
 
@@ -243,11 +245,11 @@ def _settings_of(settings: PretrainSettings, sources: Sequence[TextInput]) -> di
             "a pipe" if file.is_stream else f"{file.identity()[0]} of {file.size:,} bytes" for file in files
         )
 
-    reading = settings.reading
+    reading, given = settings.reading, settings.tokenizer
     return {
         "DATA": described(sources),
         "--valid": described(reading.sources(settings.valid)) if settings.valid else None,
-        "--tokenizer": str(settings.tokenizer.absolute()) if settings.tokenizer else None,
+        "--tokenizer": str(given if settings.makes_tokenizer else given.absolute()) if given else None,
         "--vocab-size": settings.vocab_size,
         **_reading(reading),
         "--skip-bad-lines": reading.rules.skip_bad_lines or None,

@@ -38,8 +38,8 @@ KINDS: tuple[tuple[tuple[str, ...], Callable[[Path], Tokenizer]], ...] = (
 FILES = (*(name for files, _ in KINDS for name in files), additions.FILE)
 """Names of the files of all kinds."""
 WORDS_ALONE = (
-    "If the symbols of dict.txt are the words of the text themselves, as fairseq-preprocess has them without a BPE, give "
-    "--tokenizer whitespace."
+    "If the symbols of dict.txt are the words of the text themselves, as fairseq-preprocess has them without a BPE, "
+    "give --tokenizer whitespace."
 )
 
 
@@ -72,8 +72,8 @@ def load_tokenizer(folder: str | os.PathLike[str], *, symbols: Sequence[str] | N
     if whitespace.is_meant(folder):
         if symbols is None:
             raise ValueError(
-                "The tokenizer `whitespace` takes its words from a dict.txt, and none is given: `roberta tokenizer train "
-                "--kind whitespace --dict DICT.TXT --output-dir FOLDER` makes a tokenizer of it; then give FOLDER."
+                "The tokenizer `whitespace` takes its words from a dict.txt, and none is given: `roberta tokenizer "
+                "train --kind whitespace --dict DICT.TXT --output-dir FOLDER` makes a tokenizer; then give FOLDER."
             )
         return whitespace.Whitespace.of_symbols(symbols)
     folder = Path(folder)

@@ -234,7 +234,9 @@ def _read(path: Path, num_symbols: int | None) -> ForeignTokenizer:
         return _word_level(content["model"]["vocab"], folder, num_symbols)
     merges = merges_of(folder)
     if merges is None:
-        raise ValueError(f"its model is {kind_of_pieces(content)!r}, and those read here are BPE, Unigram and WordLevel")
+        raise ValueError(
+            f"its model is {kind_of_pieces(content)!r}, and those read here are BPE, Unigram and WordLevel"
+        )
     pieces = content["model"]["vocab"] if content else read_file(path)
     is_of_bert = has_names_of_bert(folder)
     foreign = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols, may_be_anywhere=is_of_bert)

@@ -106,7 +106,8 @@ STEPS: Mapping[str, Mapping[str, Table]] = {
         "Sequence": {**_TYPE, "processors": USED},
     },
 }
-_CUTS = {"BPE": "ByteLevel", "Unigram": "Metaspace", "WordLevel": "WhitespaceSplit"}  # the pre_tokenizer without which texts would get other pieces
+# The pre_tokenizer without which texts would get other pieces
+_CUTS = {"BPE": "ByteLevel", "Unigram": "Metaspace", "WordLevel": "WhitespaceSplit"}
 _STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 # Normalizers that an export of byte-level BPE writes for the white space that its head reads, which is known anyway.
 _OF_AN_EXPORT = (

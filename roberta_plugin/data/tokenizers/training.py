@@ -170,7 +170,9 @@ def _check_taken_as_it_is(settings: TokenizerSettings) -> None:
     usual = TokenizerSettings(output_dir=settings.output_dir)
     for item in fields(settings):
         if item.name not in kept and getattr(settings, item.name) != getattr(usual, item.name):
-            raise ValueError(f"{option_name(item.name)} has no effect with --dict, which is taken as it is: leave it out.")
+            raise ValueError(
+                f"{option_name(item.name)} has no effect with --dict, which is taken as it is: leave it out."
+            )
 
 
 def _sample_of(settings: TokenizerSettings) -> TextSample:
@@ -286,7 +288,9 @@ def _train_whitespace(sample: TextSample, settings: TokenizerSettings) -> Whites
             for line in lines:
                 counts.update(words_of(line))
     least = settings.min_frequency or _MIN_FREQUENCY
-    words = [word for word, count in counts.items() if count >= least and is_word(word) and not word.startswith(MADE_UP)]
+    words = [
+        word for word, count in counts.items() if count >= least and is_word(word) and not word.startswith(MADE_UP)
+    ]
     if not words:
         raise ValueError(f"No word of the text occurs {least} times: give more text, or a smaller --min-frequency.")
     return Whitespace(sorted(words, key=lambda word: (-counts[word], word))[: settings.vocab_size])

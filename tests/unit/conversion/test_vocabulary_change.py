@@ -189,7 +189,12 @@ def test_transformers_finds_the_same_markers_after_an_export(kind, tmp_path):
     after = read_any(tmp_path / "new")
     exported(tmp_path / "new", tmp_path / "theirs")
     theirs = import_transformers().AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    for text in ("the [E1]dog[/E1] and", "e-mail e-mails xe-mail, e-mail", "@USER<user> @USERS x@USER", "\u27e8x\u27e9"):
+    for text in (
+        "the [E1]dog[/E1] and",
+        "e-mail e-mails xe-mail, e-mail",
+        "@USER<user> @USERS x@USER",
+        "\u27e8x\u27e9",
+    ):
         assert theirs(text)["input_ids"] == [0, *rows_of(after, [text])[0], 2], text
 
 
