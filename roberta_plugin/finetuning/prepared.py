@@ -112,6 +112,13 @@ class PreparedSplit:
         return path
 
 
+_OF_FAIRSEQ = (
+    "{folder} is a data-bin of fairseq's own fine-tuning (input0/, label/), which only fairseq-train reads: with --task "
+    "sentence_prediction, --user-dir and an --arch of fast_roberta. Here, give the texts and labels that it was made from "
+    "as a table: --train FILE, without --data (TASK custom)."
+)
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A prepared folder, opened for reading."""
@@ -128,6 +135,8 @@ class Prepared:
         """
         path = Path(folder) / NAME
         if not path.is_file():
+            if (path.parent / "input0").is_dir():
+                raise FileNotFoundError(_OF_FAIRSEQ.format(folder=path.parent))
             raise FileNotFoundError(
                 f"{path} does not exist: fine-tuning reads folders made by `roberta prepare TASK`, which starts from "
                 "official files (GLUE, SQuAD, RACE, SuperGLUE, tagged words) or from your own tables (TASK custom)."

@@ -52,12 +52,12 @@ STEPS: Mapping[str, Mapping[str, Table]] = {
             **dict.fromkeys(("unk_token", "fuse_unk", "byte_fallback"), _EVERY_BYTE_IS_KNOWN),
             "ignore_merges": only(False, None),
         },
-        "WordLevel": {**_TYPE, "vocab": USED, "unk_token": only("<unk>")},
         "Unigram": {
             **_TYPE,
             **dict.fromkeys(("vocab", "unk_id"), USED),
             "byte_fallback": only(False, None),
         },
+        "WordLevel": {**_TYPE, "vocab": USED, "unk_token": only("<unk>")},
     },
     "BPE normalizer": {"NFC": _TYPE},  # and those of an export
     "BPE pre_tokenizer": {

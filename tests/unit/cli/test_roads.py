@@ -28,14 +28,14 @@ EVERYWHERE = {
     "binarize": "--output-dir --no-progress --tokenizer --keep-spaces --skip-bad-lines --split-sentences --format --workers "
     "--blank-line-after-files --max-unknown --overwrite --part-bytes --threshold --nwords --padding-factor",
     "inspect": "--split",
-    "prepare": "--raw --tokenizer --max-length --output-dir --overwrite",
+    "prepare": "--raw --tokenizer --dict --max-length --output-dir --overwrite",
     "finetune": "--raw --tokenizer --max-length --output-dir --data --from-scratch --seeds --quick --epochs --only --set "
     "--select --patience --label-smoothing --slurm --grid-only --model",
     "evaluate": "--output-dir --no-progress --results",
     "predict": "--task-kind --score --input --output --data --tokenizer --max-length --batch-tokens --device "
     "--precision --on-error --no-progress --text-column --id-column",
-    "export": "--to --output-dir --data --head --labels --license --language --push",
-    "import": "--output-dir --data --adapter --labels",
+    "export": "--to --output-dir --data --tokenizer --head --labels --license --language --push",
+    "import": "--output-dir --data --tokenizer --adapter --labels",
     "user-dir": "--recipes",
     "profile": "--output-dir --steps --warm-up --rows",
     "plan": "--config --machine --price --write-gb-s --gpus --failures-per-day --json",
@@ -67,6 +67,7 @@ ROADS = {
         "--corpora": "--corpora . --input text --output-dir o",
         "--text-column": "--input text --text-column x --output-dir o",
         "--delimiter": "--input text --delimiter ; --output-dir o",
+        "--dict": "--kind whitespace --dict tok/dict.txt --input text --output-dir o",
         "--alpha": "--input text --alpha 0.5 --output-dir o",
         "--min-frequency": "--input text --kind sentencepiece --min-frequency 3 --output-dir o",
     },

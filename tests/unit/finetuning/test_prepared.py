@@ -421,3 +421,12 @@ def edited(content, change):
         return change
     new = {name: edited(content.get(name), value) for name, value in change.items()}
     return {name: value for name, value in {**content, **new}.items() if value is not None or name not in change}
+
+
+def test_a_data_bin_of_fairseqs_own_fine_tuning_is_refused_with_the_ways_that_read_it(tmp_path):
+    (tmp_path / "input0").mkdir()
+    (tmp_path / "label").mkdir()
+    with pytest.raises(
+        FileNotFoundError, match=r"data-bin of fairseq's own .* --task sentence_prediction.*--train FILE"
+    ):
+        Prepared.open(tmp_path)
