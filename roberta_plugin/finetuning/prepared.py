@@ -113,9 +113,9 @@ class PreparedSplit:
 
 
 _OF_FAIRSEQ = (
-    "{folder} is a data-bin of fairseq's own fine-tuning (input0/, label/), which only fairseq-train reads: with --task "
-    "sentence_prediction, --user-dir and an --arch of fast_roberta. Here, give the texts and labels that it was made from "
-    "as a table: --train FILE, without --data (TASK custom)."
+    "{folder} is a data-bin of fairseq's own fine-tuning (input0/, label/), which only fairseq-train reads: with "
+    "--task sentence_prediction, --user-dir and an --arch of fast_roberta. Here, give the texts and labels that it was "
+    "made from as a table: --train FILE, without --data (TASK custom)."
 )
 
 
