@@ -87,7 +87,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     if settings.is_text:
         check_texts(settings)
     if start is not None and takes_words:
-        start.write_tokenizer(folder / FOLDER, tokenizer=given, is_written=not settings.dry_run)
+        start.write_tokenizer(folder / FOLDER, tokenizer=given, is_written=False)
     elif settings.tokenizer and not settings.makes_tokenizer:
         load_tokenizer(settings.tokenizer)
     is_made = not settings.is_text or all(Path(data, f"{split}.idx").is_file() for split in ("train", "valid"))
@@ -114,6 +114,8 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         return 0
     refusal = f"Another process trains in {folder}: wait for it, or choose another --output-dir."
     with only_process(folder, refusal, patience_s=_LOCK_PATIENCE_S) as lock:
+        if start is not None and takes_words:
+            start.write_tokenizer(folder / FOLDER, tokenizer=given)
         for verb in steps_of_text(settings) if settings.is_text else []:
             say(f"$ roberta {shlex.join(map(without_secrets, verb))}")
             step = build_parser(verb[0]).parse_args(verb)

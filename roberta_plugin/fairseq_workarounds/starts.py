@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file
 _CONTINUED = ("restore_file", "continue_once")
+_NONE = {"restore_file": LAST}  # what stands for nothing to start from, besides None
 _RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_dataloader", "reset_meters")
 
 
@@ -81,7 +82,9 @@ def start_files(checkpoint: Any, suffix: str | None = None) -> dict[str, str]:
     Raises as `settle`.
     """
     paths = {name: getattr(checkpoint, name, None) for name in (*_CONTINUED, "finetune_from_model")}
-    given = {name: str(path) for name, path in paths.items() if path and (name, path) != ("restore_file", LAST)}
+    given = {name: str(path) for name, path in paths.items() if path is not None and path != _NONE.get(name)}
+    if empty := [option_name(name) for name, path in given.items() if not path]:
+        raise ValueError(f"{empty[0]} is empty: name what to start from, or leave it out for new weights.")
     if len(given) > 1:
         first, second = (f"{option_name(name)} {given[name]}" for name in list(given)[:2])
         raise ValueError(f"{first} and {second} are two things to start from: give one of them.")

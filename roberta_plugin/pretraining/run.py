@@ -64,6 +64,7 @@ logger = logging.getLogger(__name__)
 RECORD = "pretrain.json"
 _FREE = ("cores", "--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
 _WARNING = re.compile(r" \| WARNING \| roberta_plugin\S* \| (.*)")
+_STARTS = {START, "--restore-file", "--continue-once"}
 _ASKED = ("recipe", "hours", "updates")
 _NO_OPTIONS = ("data", "reading")
 
@@ -270,6 +271,10 @@ def check_record(
     now["data"] = whole_paths(now["data"])  # the same from any current folder
     asked = _asked(settings) if settings else {}
     before = _read_record(folder)
+    for name in _STARTS & now.keys():  # likewise, and after they are gone
+        path, known = os.path.abspath(now[name]), (before or {}).get(name)
+        if known != now[name] and (os.path.exists(path) or known == path):
+            now[name] = path
     if before is None:
         write_json(folder / RECORD, {**now, **asked, "cores": cores})
         return
@@ -278,7 +283,7 @@ def check_record(
         before["data"] = whole_paths(before["data"])
     checkpoints = Path(os.path.abspath(now["--save-dir"]))  # beside which a data-bin may have moved with the folder
     save_dir = os.path.abspath(before["--save-dir"])
-    for name in {"data", START} & before.keys() & now.keys():
+    for name in {"data", *_STARTS} & before.keys() & now.keys():
         before[name] = moved(before[name], before=save_dir, now=checkpoints, among=[now[name]])
     before, now = ({"DATA": options.pop("data"), **options} for options in (before, now))  # as the user calls it
     if differences(before, now, free=lambda name: name in (*_FREE, *asked)):

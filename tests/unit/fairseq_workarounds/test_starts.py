@@ -88,6 +88,13 @@ def test_two_starts_are_one_sentence(options):
     refused(r"nothing to reset: leave out --reset-optimizer, --reset-meters\.", starts.settle, given)
 
 
+@pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])
+def test_an_empty_name_is_no_wish_for_new_weights(options, option):
+    """As of a variable of the shell that is not set."""
+    message = rf"--{option.replace('_', '-')} is empty: name what to start from, or leave it out for new weights"
+    refused(message, starts.settle, options(**{option: ""}))
+
+
 def test_once_there_is_an_own_checkpoint_it_wins_and_a_line_says_so(options, tmp_path, caplog):
     given = options(restore_file="gone.pt", reset_optimizer=True, reset_dataloader=True)
     (tmp_path / "new").mkdir()

@@ -249,6 +249,24 @@ def test_a_training_goes_on_from_another_current_folder_and_after_its_folder_was
         check_record(tmp_path, ["..", "--save-dir", "/now/checkpoints"])
 
 
+@pytest.mark.parametrize("option", ["--restore-file", "--continue-once", "--finetune-from-model"])
+def test_what_a_training_began_with_is_the_same_from_another_current_folder_and_when_it_is_gone(
+    option, tmp_path, monkeypatch
+):
+    for name in ("old", "others", "sub"):
+        (tmp_path / name).mkdir()
+    words = ["bin", "--save-dir", str(tmp_path / "run" / "checkpoints"), option]
+    monkeypatch.setattr("roberta_plugin.pretraining.run.whole_paths", lambda data: "/bin")
+    monkeypatch.chdir(tmp_path)
+    check_record(tmp_path, [*words, "old"])
+    monkeypatch.chdir(tmp_path / "sub")
+    check_record(tmp_path, [*words, "../old"])
+    with pytest.raises(ValueError, match=rf"{option} was {tmp_path}/old and is {tmp_path}/others now"):
+        check_record(tmp_path, [*words, "../others"])
+    (tmp_path / "old").rmdir()
+    check_record(tmp_path, [*words, "../old"])
+
+
 def test_a_training_goes_on_after_its_folder_was_moved_with_its_data_bin(tmp_path):
     before, now = tmp_path / "x" / ".." / "before", tmp_path / "now"
     (tmp_path / "x").mkdir()
