@@ -79,7 +79,7 @@ class Row(NamedTuple):
             columns = ", ".join(map(repr, self.values)) or "none"
             remedy = f"Name one of them by {option}." if option else "Add it."
             other = meant(name, self.values)
-            question = "" if other is None else f"Is {other!a} meant, which differs in its spelling only? "
+            question = "" if other is None else f"Is {other!a} meant, which differs only in spelling? "
             raise ValueError(f"{self.where}: there is no column {name!r}; there are {columns}. {question}{remedy}")
         return self.values[name]
 

@@ -105,7 +105,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         say("\n".join([*warnings, ""]))
     if settings.dry_run:
         if not is_made:
-            say("The text is made into a tokenizer and a data-bin first: what follows guesses its tokens.")
+            say("A tokenizer and a data-bin will be built first; token counts below are estimates.")
         say("\n".join([*plan.described(), ""]))
         if settings.slurm is None or not is_made:
             say(command_line(folder, plan))

@@ -273,7 +273,11 @@ def summary(split: str, counts: dict[str, int], seconds: float) -> str:
     """One line about a split."""
     megabytes = counts["text_bytes"] / 1e6
     unknown = counts["unknown"] / max(1, counts["tokens"] - counts["items"])
-    bad = f", {counts['bad_lines']:,} bad lines left out" if counts["bad_lines"] else ""
+    bad = (
+        f", {counts['bad_lines']:,} bad {'line' if counts['bad_lines'] == 1 else 'lines'} skipped"
+        if counts["bad_lines"]
+        else ""
+    )
     return (
         f"{split}: {counts['tokens']:,} tokens in {counts['items']:,} lines ({counts['blank_lines']:,} blank), "
         f"{unknown:.3%} unknown{bad}; {megabytes:,.1f} MB of text in {seconds:.1f} s"

@@ -69,7 +69,7 @@ class ImportSettings:
     source: Path = setting(
         REQUIRED,
         "a folder of Hugging Face (RoBERTa, XLM-R, CamemBERT, ESM, ModernBERT), an archive of fairseq (.tar.gz), a "
-        "checkpoint; or a name: org/name of the Hugging Face hub, or roberta.base and its like",
+        "checkpoint; or a name: org/name of the Hugging Face hub, or roberta.base and similar",
         flag="source",
     )
     output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier import")

@@ -244,7 +244,7 @@ def require_column(name: str, column: str, columns: Sequence[str]) -> None:
     if column not in columns:
         listed = ", ".join(map(repr, columns)) or "none"
         other = meant(column, columns)
-        question = "" if other is None else f"Is {other!a} meant, which differs in its spelling only? "
+        question = "" if other is None else f"Is {other!a} meant, which differs only in spelling? "
         raise ValueError(
             f"{name}: there is no column {column!r}; there are {listed}. {question}Name one of them by --text-column."
         )
@@ -571,7 +571,9 @@ def _header(name: str, columns: list[str], delimiter: str) -> list[str]:
     other = next((mark for mark in ";\t|," if mark != delimiter and mark in columns[0]), None)
     if len(columns) == 1 and other:
         remedy = "name the file .tsv, or give --delimiter '\\t'" if other == "\t" else f"give --delimiter '{other}'"
-        raise ValueError(f"{name}, line 1: one column only, {columns[0]!r}, which is separated otherwise: {remedy}.")
+        raise ValueError(
+            f"{name}, line 1: found a single column, {columns[0]!r}: the separator seems to be {other!r}, so {remedy}."
+        )
     return columns
 
 

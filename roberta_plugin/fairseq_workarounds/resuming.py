@@ -251,14 +251,14 @@ def forget_other_metric(trainer: Any, state: Mapping[str, Any], path: Path) -> N
         not trainer.cfg.checkpoint.reset_lr_scheduler
     ):
         raise ValueError(
-            f"{path} is of a training whose learning rate follows another metric ({theirs}): give the same "
+            f"the learning rate of {path} follows another metric ({theirs}): give the same "
             "--best-checkpoint-metric and --maximize-best-checkpoint-metric, or --reset-lr-scheduler."
         )
     extra_state: dict[str, Any] = state.get("extra_state") or {}
     extra_state["val_loss"] = None
     if extra_state.pop("best", None) is not None:
         logger.warning(
-            f"{path} is of a training with another --best-checkpoint-metric ({theirs}): checkpoint_best.pt is from "
+            f"{path} was trained with another --best-checkpoint-metric ({theirs}): checkpoint_best.pt is from "
             f"here on the best by {ours['metric']}."
         )
 
@@ -368,7 +368,7 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         raise ValueError(f"{error} {remedy}.") from None
     saved = saved_options(state)[0]
     if different := _different_options({name: saved.get(name) for name in _OF_TEXT}, trainer.cfg.task):
-        logger.warning(f"{path} is of a training with other options: {listed(different)}. {remedy}.")
+        logger.warning(f"{path} was trained with other options: {listed(different)}. {remedy}.")
 
 
 def warn_of_other_start(trainer: Any, state: Mapping[str, Any], path: Path) -> list[str]:
@@ -402,7 +402,7 @@ def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         saved = saved_options(state)[0]
         head_options = {name: saved[name] for name in saved.keys() - _OF_NO_HEAD}
         different = [*_different_options(head_options, trainer.cfg.task), differences(theirs, ours, named=str)[0]]
-        refuse(f"{path} is of a training with another head", different, "")
+        refuse(f"{path} was trained with another head", different, "")
 
 
 def _check_model(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
@@ -418,7 +418,7 @@ def _check_model(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
             {name: getattr(trainer.cfg.model, name, None) for name in _OF_MODEL},
         )
     )
-    refuse(f"{path} is of a training with another model", _different_options(theirs, ours), "")
+    refuse(f"{path} was trained with a different architecture", _different_options(theirs, ours), "")
 
 
 def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, str]:

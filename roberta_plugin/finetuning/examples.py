@@ -234,12 +234,12 @@ def _question(label: str, labels: Iterable[str]) -> str:
 
 
 def warn_of_look_alikes(places: Mapping[str, str], *, what: str) -> None:
-    """Warn of labels, or other names, that differ in their spelling only; each comes with its place."""
+    """Warn of labels, or other names, that differ only in spelling; each comes with its place."""
     for one, other in look_alikes(places):
         logger.warning(
-            f"{places[other]}: the {what} {other!r} differs from {one!r} ({places[one]}) in its spelling only"
-            f"{how_they_differ(one, other)}, and counts as another one. Spell them alike if they are meant to be the "
-            "same."
+            f"{places[other]}: the {what} {other!r} differs from {one!r} ({places[one]}) only in spelling"
+            f"{how_they_differ(one, other)}, and is treated as a separate {what}. Spell them alike if they are meant to "
+            "be the same."
         )
 
 

@@ -22,7 +22,7 @@ class PredictSettings(Checked):
     model: Path = setting(
         REQUIRED,
         "folder of a model, output folder of `roberta finetune`, a checkpoint, or a name: org/name of the Hugging Face "
-        "hub, or roberta.large.mnli and its like",
+        "hub, or roberta.large.mnli and similar",
         flag="model",
         metavar="model",
     )

@@ -10,7 +10,7 @@ The rules, each with its source:
     updates       in proportion to the hours; warm-up, growth and decay with them
     options       the user's win, and take the place of those of the recipe that only go with what they replace
     passes        at most 40 over the text, unless --recipe is given: the paper's Table 3 makes some 37 over 16 GB, and
-                  more teach nothing (Muennighoff et al. 2023); a warning above, and below one
+                  more would not help (Muennighoff et al. 2023); a warning above, and below one
     model         its best size grows with the root of the compute (Hoffmann et al. 2022), and so do the recipes: a
                   warning where one of them is made more than four times as long, or as short
     batch         the recipe's, on any number of GPUs: --update-freq takes what they do not hold; a recipe for
@@ -228,13 +228,13 @@ def remarks(recipe: Recipe, base: Recipe, machine: Machine, *, tokens: int, hour
     passes, factor = recipe.tokens() / tokens if tokens else 1.0, recipe.updates / base.updates
     if passes > 1.01 * MOST_PASSES:
         notes.append(
-            f"{passes:,.0f} passes over the text are more than the paper's {MOST_PASSES}: the model may learn it by "
-            "heart. Give more text, or fewer --hours."
+            f"{passes:,.0f} passes over the text are more than the paper's {MOST_PASSES}: the model may memorize "
+            "it. Give more text, or fewer --hours."
         )
     elif passes > 0.99 * MOST_PASSES and recipe.hours < 0.9 * (hours or recipe.hours):
         notes.append(
-            f"{MOST_PASSES} passes over the text end before the {hours:g} hours: more teach nothing (Muennighoff et "
-            "al. 2023). Give more text, or name the --recipe, which then takes the hours."
+            f"{MOST_PASSES} passes over the text will finish before {hours:g} hours are up, and more would not help "
+            "(Muennighoff et al. 2023). Give more text, or name the --recipe, which then takes the hours."
         )
     elif passes < 1:
         notes.append(
@@ -243,11 +243,11 @@ def remarks(recipe: Recipe, base: Recipe, machine: Machine, *, tokens: int, hour
     size = "the best size of a model grows with the root of the compute (Hoffmann et al. 2022)"
     if factor > FAR:
         notes.append(
-            f"{factor:.0f} times as long as the recipe: {size}, so that a larger --arch, or a larger --recipe on other "
-            "hardware, would learn more."
+            f"At {factor:.0f} times the recipe's length, a larger --arch, or a larger --recipe on other hardware, would "
+            f"learn more: {size}."
         )
     elif factor < 1 / FAR:
-        notes.append(f"{factor:.2g} of the recipe's updates: {size}, so that a smaller --recipe would learn more.")
+        notes.append(f"With {factor:.2g} of the recipe's updates, a smaller --recipe would learn more: {size}.")
     if recipe.device == "cpu" and not machine.gpus and not machine.has_bf16 and recipe.hours > 0.1:
         notes.append(
             f"this processor has no bf16, in which the recipes were measured: updates take {_FP32_TIME} times as long, "

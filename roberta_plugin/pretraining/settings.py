@@ -23,7 +23,7 @@ class PretrainSettings(Checked):
     data: Sequence[str] = setting(
         REQUIRED,
         "folder made by `roberta binarize` or fairseq-preprocess (or several, as A,B); or text files, of which a "
-        "tokenizer and a data-bin are made first",
+        "tokenizer and a data-bin are built first",
         flag="data",
         nargs="+",
         metavar="DATA",
@@ -48,7 +48,7 @@ class PretrainSettings(Checked):
     )
     without: Sequence[str] = setting(
         (),
-        "options of the recipe to leave out, as qk-norm position-encoding",
+        "options of the recipe to leave out, such as qk-norm position-encoding",
         nargs="+",
         action="extend",
         metavar="OPTION",

@@ -107,7 +107,7 @@ def test_another_model_is_named_by_its_options(tiny_data_bin, begun, tmp_path):
     shutil.copytree(begun, tmp_path / "run")
     done = run(train_command(tiny_data_bin, tmp_path / "run", *LAST_ONLY, *other))
     assert done.returncode == 2
-    named = "is of a training with another model: --encoder-attention-heads was 2 and is 1 now; "
+    named = "was trained with a different architecture: --encoder-attention-heads was 2 and is 1 now; "
     named += "--encoder-normalize-before was False and is True now."
     assert named in done.stderr.splitlines()[-1]
     assert "to begin with these weights" in done.stderr.splitlines()[-1]

@@ -64,7 +64,7 @@ def test_other_separators_are_named_quotation_marks_of_tsv_are_text_and_columns_
         ("a.csv", b"text,label\nfine,1\ncaf\xe9,2\n", r"a\.csv, line 3: byte 0xe9 is not UTF-8.*iconv -f latin1"),
         ("a.csv", b"text,label\na,1\nb\n", r"a\.csv, line 3: it has 1 columns, and the first line names 2"),
         ("a.csv", b'text,label\na,1\n"b,2\nc,3\n', r"a\.csv, line 3: the row cannot be read .* quotation marks around"),
-        ("a.csv", b"text;label\na;1\n", r"a\.csv, line 1: one column only, 'text;label', .* --delimiter ';'"),
+        ("a.csv", b"text;label\na;1\n", r"a\.csv, line 1: found a single column, 'text;label': .* --delimiter ';'"),
         ("a.csv", b"text\tlabel\na\t1\n", r"name the file \.tsv"),
         ("a.csv", b"text,text\na,1\n", r"the column 'text' occurs twice"),
         ("a.tsv", b"text\tlabel\na\tb\t1\n", r"line 2: it has 3 columns.* must hold no tab"),

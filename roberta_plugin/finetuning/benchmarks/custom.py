@@ -340,8 +340,8 @@ def _read(path: Path, rows: list[Row], kind: TableKind, *, split: str, named: se
         other = None if column in rows[0].values else meant(column, rows[0].values)
         if other is not None:
             raise ValueError(
-                f"{rows[0].where}: the column {other!a} differs from {column!r} of --label-column in its spelling "
-                "only. Name it alike, or leave it out if the rows are to have no labels."
+                f"{rows[0].where}: the column {other!a} differs from {column!r} of --label-column only in "
+                "spelling. Name it alike, or leave it out if the rows are to have no labels."
             )
     if 0 < len(without) < len(rows):
         raise ValueError(

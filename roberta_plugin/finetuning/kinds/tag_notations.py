@@ -285,14 +285,15 @@ def _check_scheme(split: str, sentences: Sequence[Example], scheme: str | None, 
             faults.append(f"{sentence.place_of_word(word)}: {sentence.target[word]}, read as {right[word]}")
     if faults and strict:
         raise ValueError(
-            f"{faults[0]}: the tag is not valid in {name.upper()} after the one before it, and {len(faults):,} tags "
-            "of this file are not. Correct the file, name its --scheme, or leave --strict out: tags are then read as "
-            "conlleval reads them."
+            f"{faults[0]}: the tag is invalid in {name.upper()} after the one before it, one of {len(faults):,} such "
+            "tags in this file. Correct the file, name its --scheme, or leave --strict out: tags are then interpreted "
+            "as conlleval would."
         )
     if faults:
         more = f"; and {len(faults) - _NUM_NAMED:,} more" if len(faults) > _NUM_NAMED else ""
         logger.warning(
-            f"{split}: {len(faults):,} tags are not valid in {name.upper()} and are read as conlleval reads them: "
+            f"{split}: {len(faults):,} {'tag is' if len(faults) == 1 else 'tags are'} invalid in {name.upper()} and "
+            f"interpreted as conlleval would: "
             f"{'; '.join(faults[:_NUM_NAMED])}{more}"
         )
     logger.info(f"{split}: tags in {name.upper()}")

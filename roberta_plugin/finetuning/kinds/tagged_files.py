@@ -283,7 +283,7 @@ class _Columns:
         if not name.isdecimal():
             if name not in cells:
                 other = meant(name, cells)
-                question = "" if other is None else f"Is {other!a} meant, which differs in its spelling only? "
+                question = "" if other is None else f"Is {other!a} meant, which differs only in spelling? "
                 raise ValueError(
                     f"{self._path}: {option} {name}, but the first line names the columns {', '.join(cells)[:200]}. "
                     f"{question}Give one of them, or a number from 1 on."

@@ -130,7 +130,7 @@ def test_splits_come_from_their_options():
 def test_summary_tells_what_was_left_out():
     counts = {"text_bytes": 2_000_000, "items": 10, "blank_lines": 2, "tokens": 1010, "unknown": 5, "bad_lines": 3}
     text = summary("train", counts, 2.0)
-    for part in ("1,010 tokens", "10 lines (2 blank)", "0.500% unknown", "3 bad lines left out", "2.0 MB"):
+    for part in ("1,010 tokens", "10 lines (2 blank)", "0.500% unknown", "3 bad lines skipped", "2.0 MB"):
         assert part in text
     assert "bad" not in summary("train", {**counts, "bad_lines": 0}, 2.0)
 

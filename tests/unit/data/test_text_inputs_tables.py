@@ -99,7 +99,7 @@ def test_tsv_is_read_as_a_table_and_semicolons_are_named(tmp_path):
     (tmp_path / "a.csv").write_text("id;body\n1;yes\n")
     (tsv,) = settings().sources([tmp_path / "a.tsv"])
     assert lines(tsv) == (['he said "no"', ""], 0)
-    refused(r"separated otherwise: give --delimiter ';'", settings().sources, [tmp_path / "a.csv"])
+    refused(r"seems to be ';', so give --delimiter ';'", settings().sources, [tmp_path / "a.csv"])
     other = InputSettings(rules=settings().rules, delimiter=";")
     assert lines(other.sources([tmp_path / "a.csv"])[0]) == (["yes", ""], 0)
 

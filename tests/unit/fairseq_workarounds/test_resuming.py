@@ -279,7 +279,7 @@ def test_the_same_training_goes_on_and_segments_that_are_left_out_are_named(prep
 def test_another_head_is_named_by_its_options_before_torch_refuses_the_state(prepared, monkeypatch):
     state = state_of(trainer_of(prepared))
     trainer = trainer_of(prepared, sentence_layers=0)
-    message = "is of a training with another head: --sentence-layers was 2 and is 0 now"
+    message = "was trained with another head: --sentence-layers was 2 and is 0 now"
     refused(message, resuming.check_continues, trainer, state, PATH)
     # and where fairseq calls it: not if the optimizer begins anew, as with --finetune-from-model
     monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", lambda *_, **__: state)

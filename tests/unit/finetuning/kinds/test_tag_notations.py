@@ -84,7 +84,7 @@ def test_what_becomes_of_tags_is_said(caplog):
         ("(A* (B* *) *)", {}, r"line 2: the tag '\(B\*' begins or ends an entity within another one"),
         ("(A* *", {}, r"line 1: the tag '\(A\*' begins an entity that does not end in its sentence"),
         ("B-X I-X O", {"other": ["X"]}, "dev.txt, line 1: the tag 'X' is neither .* training table"),
-        ("O I-X", {"strict": True, "scheme": "iob2"}, "line 2: I-X, read as B-X: the tag is not valid in IOB2"),
+        ("O I-X", {"strict": True, "scheme": "iob2"}, "line 2: I-X, read as B-X: the tag is invalid in IOB2"),
     ],
 )
 def test_what_is_no_notation_is_refused_by_its_place_with_the_remedy(tags, options, message):

@@ -93,7 +93,7 @@ def test_a_table_of_weights_is_separated_as_the_others_are_or_by_commas(prepare_
         prepared = prepare_table(train="semicolons.csv", delimiter=";", class_weights=(str(table),))
         assert prepared.settings["weights"] == [1, 1, 0.5]
     weights = write_csv(tmp_path / "weights.csv", [{"label": "pos", "weight": 0.5}], delimiter=";")
-    with pytest.raises(ValueError, match=r"weights\.csv, line 1: one column only.*--delimiter ';'"):
+    with pytest.raises(ValueError, match=r"weights\.csv, line 1: found a single column.*--delimiter ';'"):
         prepare_table(class_weights=(str(weights),))
 
 
@@ -465,10 +465,12 @@ def test_groups_tags_and_columns_that_differ_by_what_nobody_sees_are_named(prepa
     prepare_table("tagging", rows=tags)
     assert "the label 'PER\\u200b' differs from 'PER'" in caplog.text and "(U+200B)" in caplog.text
     (tmp_path / "test.csv").write_text("text,label\u200b\na,1\n", encoding="utf-8")
-    said = r"test\.csv, line 2: the column 'label\\u200b' differs from 'label' of --label-column in its spelling only"
+    said = r"test\.csv, line 2: the column 'label\\u200b' differs from 'label' of --label-column only in spelling"
     with pytest.raises(ValueError, match=said):
         prepare_table(test="test.csv")
-    with pytest.raises(ValueError, match=r"there is no column 'label'.* Is 'label\\u200b' meant, which differs in its"):
+    with pytest.raises(
+        ValueError, match=r"there is no column 'label'.* Is 'label\\u200b' meant, which differs only in"
+    ):
         prepare_table(train="test.csv")
 
 

@@ -77,7 +77,7 @@ def test_types_of_any_split_have_labels_and_those_that_train_lacks_are_named(cap
 
 def test_types_and_plain_tags_that_look_alike_are_named(caplog):
     convert("B-PER I-PER O B-Per", further={"valid": ["O B-PER\u200b"]})
-    assert "f.txt, line 4: the type 'Per' differs from 'PER' (f.txt, line 1) in its spelling only" in caplog.text
+    assert "f.txt, line 4: the type 'Per' differs from 'PER' (f.txt, line 1) only in spelling" in caplog.text
     assert "f.txt, line 2: the type 'PER\\u200b' differs from 'PER'" in caplog.text
     convert("NN nn", scheme="plain")
     assert "f.txt, line 2: the tag 'nn' differs from 'NN'" in caplog.text
@@ -86,16 +86,16 @@ def test_types_and_plain_tags_that_look_alike_are_named(caplog):
 def test_invalid_sequences_are_named_and_read_as_conlleval_reads_them(caplog):
     tags = "B-X O B-X", "O I-X I-X"
     assert convert(*tags)[1] == {"train": [[1, 0, 1], [0, 1, 2]]}
-    assert "train: 1 tags are not valid in IOB2" in caplog.text
+    assert "train: 1 tag is invalid in IOB2" in caplog.text
     assert "f.txt, line 6: I-X, read as B-X" in caplog.text
-    with pytest.raises(ValueError, match=r"f\.txt, line 6: I-X, read as B-X: the tag is not valid in IOB2 after"):
+    with pytest.raises(ValueError, match=r"f\.txt, line 6: I-X, read as B-X: the tag is invalid in IOB2 after"):
         convert(*tags, strict=True)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         convert("I-X I-X", "I-X B-X", strict=True)
     assert not caplog.records, "IOB1"
     convert("B-X I-X O B-X", *["O B-X"] * 20, *["O I-X"] * 8, scheme="iob2")
-    assert "8 tags are not valid" in caplog.text and "and 3 more" in caplog.text
+    assert "8 tags are invalid" in caplog.text and "and 3 more" in caplog.text
     assert caplog.text.count("read as B-X") == 5
 
 
