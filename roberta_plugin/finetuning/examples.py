@@ -238,8 +238,8 @@ def warn_of_look_alikes(places: Mapping[str, str], *, what: str) -> None:
     for one, other in look_alikes(places):
         logger.warning(
             f"{places[other]}: the {what} {other!r} differs from {one!r} ({places[one]}) only in spelling"
-            f"{how_they_differ(one, other)}, and is treated as a separate {what}. Spell them alike if they are meant to "
-            "be the same."
+            f"{how_they_differ(one, other)}, and is treated as a separate {what}. Spell them alike if they are meant "
+            "to be the same."
         )
 
 

@@ -222,8 +222,19 @@ def _options(arguments: Sequence[str]) -> list[list[str]]:
     return options
 
 
-def remarks(recipe: Recipe, base: Recipe, machine: Machine, *, tokens: int, hours: float | None = None) -> list[str]:
-    """What should be known about a training of `recipe`, which was made from `base`; `tokens` 0: not known yet."""
+def remarks(
+    recipe: Recipe,
+    base: Recipe,
+    machine: Machine,
+    *,
+    tokens: int,
+    hours: float | None = None,
+    size_is_given: bool = False,
+) -> list[str]:
+    """What should be known about a training of `recipe`, which was made from `base`.
+
+    `tokens` 0: not known yet; `size_is_given`: the model is one that exists, so other sizes are not recommended.
+    """
     notes = []
     passes, factor = recipe.tokens() / tokens if tokens else 1.0, recipe.updates / base.updates
     if passes > 1.01 * MOST_PASSES:
@@ -241,10 +252,11 @@ def remarks(recipe: Recipe, base: Recipe, machine: Machine, *, tokens: int, hour
             f"the training reads {passes:.0%} of the text: with more --hours, or a larger recipe, it reads all."
         )
     size = "the best size of a model grows with the root of the compute (Hoffmann et al. 2022)"
+    factor = 1.0 if size_is_given else factor
     if factor > FAR:
         notes.append(
-            f"At {factor:.0f} times the recipe's length, a larger --arch, or a larger --recipe on other hardware, would "
-            f"learn more: {size}."
+            f"At {factor:.0f} times the recipe's length, a larger --arch, or a larger --recipe on other hardware, "
+            f"would learn more: {size}."
         )
     elif factor < 1 / FAR:
         notes.append(f"With {factor:.2g} of the recipe's updates, a smaller --recipe would learn more: {size}.")

@@ -111,10 +111,15 @@ class Plan:
             + (f", {passes:,.{0 if passes >= 100 else 1}f} passes over the text" if passes else "")
             + (f"; about {recipe.time} here ({theirs})" if self.is_timed else f"; {theirs}")
         )
+        if self.start is None:  # results are of new weights
+            yield f"expect   {self._expected()}"
+        yield from (f"note     {note}" for note in self.notes)
+
+    def _expected(self) -> str:
+        recipe = self.recipe
         source = f"run by us: {recipe.run_by_us}" if recipe.run_by_us else "not run by us"
         of_what = "of the unchanged recipe: " if self.is_changed else ""
-        yield f"expect   {of_what}{recipe.result or 'no result is known'} ({source}; on {recipe.text})"
-        yield from (f"note     {note}" for note in self.notes)
+        return f"{of_what}{recipe.result or 'no result is known'} ({source}; on {recipe.text})"
 
 
 def make_plan(
@@ -177,7 +182,7 @@ def make_plan(
     if ranks is not None:
         parsed.distributed_world_size = ranks.num_gpus
     of_command = as_given(recipe, parsed)
-    notes = remarks(of_command, original, machine, tokens=tokens, hours=hours)
+    notes = remarks(of_command, original, machine, tokens=tokens, hours=hours, size_is_given=start is not None)
     if start is not None:
         notes, is_timed = [*notes, *start.check(parsed, further)], False
     if of_command.updates != recipe.updates and not options.keys() & {"--lr-scheduler", "--lr-stages"}:

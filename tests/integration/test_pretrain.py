@@ -108,7 +108,7 @@ def test_validation_reports_accuracy_and_fairseq_validate_agrees(tiny_data_bin, 
     assert log.count("baselines on valid: unigram baseline") == 1
     assert (
         log.count("On valid, the model has a loss of") == 1
-        and "token frequencies at most. A small fast_roberta learns more by --enc" in log
+        and "token frequencies at most. A small fast_roberta with new weights learns more by --enc" in log
     )
     (events,) = (tmp_path / "tensorboard" / "valid").glob("events*")
     assert b"unigram_loss" in events.read_bytes() and b"neighbors_loss" in events.read_bytes()

@@ -139,6 +139,8 @@ def test_any_hours_and_text_give_a_training_of_that_length_and_models_grow_with_
             assert made.hours > hours / 3 or passes > 0.99 * MOST_PASSES, "short where the text allows no more"
             said = " ".join(remarks(made, named, here, tokens=tokens, hours=hours))
             assert ("Hoffmann et al. 2022" in said) == (not 0.25 <= made.updates / named.updates <= 4)
+            of_start = " ".join(remarks(made, named, here, tokens=tokens, hours=hours, size_is_given=True))
+            assert "Hoffmann et al. 2022" not in of_start
             assert ("Muennighoff et al. 2023" in said) == (made.hours < 0.9 * hours)
             sizes[tokens or 10**12, hours] = weights(named)
     for (tokens, hours), size in sizes.items():

@@ -343,7 +343,7 @@ def test_before_there_is_a_tokenizer_the_plan_is_for_the_size_of_the_text(tmp_pa
     given = PretrainSettings(data=[str(text)], hours=20.0, output_dir=tmp_path / "run")
     said = "\n".join(make_plan(given, str(tmp_path / "run" / "data-bin"), ["--cpu"]).described())
     assert "about 260,000 tokens of text" in said and "40.0 passes over the text" in said
-    assert "40 passes over the text end before the 20 hours" in said
+    assert "40 passes over the text will finish before 20 hours" in said
 
 
 def test_a_training_keeps_its_length_on_a_machine_of_other_cores(planned, cores, tmp_path):
