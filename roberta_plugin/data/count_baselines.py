@@ -106,8 +106,8 @@ def remedy(model: Any = None) -> str:
     )
     whose = " (neighbors with learned positions)" if "init_attention" in missing else ""
     return (
-        f"A small fast_roberta with new weights learns more by {' '.join(options)}, which `roberta pretrain` chooses by "
-        f"itself{whose}; "
+        f"A small fast_roberta with new weights learns more by {' '.join(options)}, which `roberta pretrain` chooses "
+        f"by itself{whose}; "
         "more updates with smaller batches help, too"
     )
 
