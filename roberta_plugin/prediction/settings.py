@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -142,6 +143,11 @@ class PredictSettings(Checked):
             object.__setattr__(self, "delimiter", separator(self.delimiter))
         if self.texts:
             check_roads(self, {"file": "with texts on the command line, which are one text each"})
+            file = next((text for text in self.texts if os.path.isfile(text)), None)
+            if file is not None:
+                raise ValueError(
+                    f"{file} is a file, and what follows the model is read as texts: give --input {file} to read it."
+                )
         if self.input is not None and self.output is not None:
             overwritten = (self.output, Path(f"{self.output}.partial"))
             if self.input.resolve() in (path.resolve() for path in overwritten):

@@ -142,8 +142,8 @@ def _notation_of(sentences: Sequence[Example], scheme: str | None, option: str, 
     found = _notation_with_letters(counts, outside)
     others = [tag for tag in counts if found is not None and not _fits(tag, found, outside)]
     if found is not None and not others:
-        if found.name != _USUAL or any(tag[:1] in "MW" for tag in counts):
-            one = next((tag for tag in counts if tag not in outside), OUTSIDE)
+        changed = (tag for tag in counts if tag not in outside and found.read([tag])[0] != tag)
+        if (one := next(changed, None)) is not None:
             logger.warning(f"{path}: tags such as {one!r} are read as {found.read([one])[0]!r}")
         return found
     if universal and scheme is None and not needs_entities:
