@@ -137,7 +137,7 @@ def _optimizer(step: Step, params: list[torch.nn.Parameter]) -> Any:
     return FP16Optimizer.build_optimizer(cfg, params)
 
 
-def _fairseqs_model(step: Step) -> Any:
+def fairseqs_model(step: Step) -> Any:
     """Ours, or fairseq's own."""
     task = TinyTask(step.vocab_size - 5, step.length)
     options = Namespace(
@@ -155,9 +155,9 @@ def _fairseqs_model(step: Step) -> Any:
     return FastRobertaModel.build_model(options, task)
 
 
-def _fairseqs_step(step: Step) -> Run:
-    """Ours or fairseq's: model, criterion and optimizer as fairseq's trainer drives them."""
-    is_fairseqs, model = step.side == "fairseq", _fairseqs_model(step)
+def step_of_model(step: Step, model: Any) -> Run:
+    """Ours or fairseq's, on the device: with criterion and optimizer as fairseq's trainer drives them."""
+    is_fairseqs = step.side == "fairseq"
     if step.task == "classification":
         model.register_classification_head("task", num_classes=NUM_CLASSES)
 
@@ -175,7 +175,7 @@ def _fairseqs_step(step: Step) -> Run:
             loss, sample_size, _ = criterion(model, batch)
             return loss, sample_size
 
-    model = model.to(torch.bfloat16 if step.bf16 else torch.float32).to(step.device).train()
+    model.train()
     optimizer = _optimizer(step, list(model.parameters()))
     optimizer.zero_grad()  # before the first backward, as fairseq's wrapper expects
 
@@ -264,7 +264,10 @@ def _hugging_faces_step(step: Step) -> Run:
 
 def make_step(step: Step) -> Run:
     """Forward, backward and update of one batch."""
-    return _hugging_faces_step(step) if step.side == "Hugging Face" else _fairseqs_step(step)
+    if step.side == "Hugging Face":
+        return _hugging_faces_step(step)
+    model = fairseqs_model(step).to(torch.bfloat16 if step.bf16 else torch.float32)
+    return step_of_model(step, model.to(step.device))
 
 
 def make_sentences(step: Step, seed: int) -> dict[str, Any]:

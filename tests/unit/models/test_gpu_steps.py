@@ -19,6 +19,8 @@ from roberta_plugin.models import encoder
 from roberta_plugin.models.heads import NextSentenceHead
 from roberta_plugin.models.linear_cross_entropy import choose_path, summed_cross_entropy
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
+from tests.benchmarks import count_gpu_step
+from tests.benchmarks.training_steps import Step
 from tests.fake_cuda import KernelError, WaitError, Watch, fake_cuda, moved
 from tests.tiny_models import gathered, make_batch, our_model
 from tests.unit.fairseq_workarounds.test_log_output import Waits
@@ -262,3 +264,25 @@ def test_our_logging_reads_no_value_once_all_are_on_the_host():
     assert waits.found == []
     expected = sum(output["loss"].item() for output in outputs) / sum(output["sample_size"] for output in outputs)
     assert found["loss"] == pytest.approx(expected / math.log(2), abs=1e-3)
+
+
+def test_counts_of_a_step_grow_by_the_same_with_each_layer(monkeypatch):
+    """What `tests.benchmarks.count_gpu_step` reports; the first step has no waits, and flash attention in each layer."""
+    counts = []
+    for layers in (2, 3, 4):
+        monkeypatch.setitem(count_gpu_step.SHAPES, "small", (layers, 64, 96, 4))
+        step = Step(arch="small", batch_size=2, length=32, vocab_size=205, packed=True)
+        found = count_gpu_step.count(step)
+        assert found.waits == []
+        assert found.groups["attention"].kernels == 2 * layers
+        counts.append(found.total)
+    for name in ("kernels", "bytes", "flops"):  # lists of tensors take launches in steps
+        two, three, four = (getattr(count, name) for count in counts)
+        assert 0 < three - two == pytest.approx(four - three)
+
+
+def test_lists_of_tensors_take_as_many_launches_as_torch_s_kernels():
+    tensors = [torch.empty(10, device="meta")] * 111
+    assert [count_gpu_step.num_launches_over(tensors[:size], 1) for size in (1, 110, 111)] == [1, 1, 2]
+    large = torch.empty(320 * 65536, device="meta")
+    assert [count_gpu_step.num_launches_over([large] * size, 1) for size in (1, 2)] == [1, 2]
