@@ -104,6 +104,11 @@ Each fault has a number and the file that works around it:
 32. **Values that no training has written are resumed** (`saved_state`), or end in a traceback or a crash: counts,
    positions, moments, numbers in int8, and options that omegaconf replaces by variables of the environment. We refuse
    them by name.
+33. **--fp16 on many GPUs divides by zero** (`half_precision`). After how many updates the loss scale grows is
+   int(2^14 / GPUs / --update-freq) by default: 0 at 1,024 x 17, and 16 at 1,024 x 1, so that every 16th update
+   overflows and is lost. It is at least 256 here; --fp16-scale-window still wins.
+34. **Gradients of several ranks add up in half precision** (`gradient_sums`), so that many of them lose what 20 gave
+   back. `--gradient-sum fp32` sums them in fp32.
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. fairseq's epoch iterator keeps
 its batches and a position counted in them, so our tasks have one of their own (`epoch_iterator`). In a job of `roberta
@@ -113,12 +118,12 @@ launch`, `launch/update_hook.py` handles signals instead of 9, as one more liste
 from roberta_plugin.fairseq_workarounds import log_output  # isort: skip  -- before anything else of fairseq is imported
 from typing import Any
 
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, models, options
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging.progress_bar import TensorboardProgressBarWrapper, WandBProgressBarWrapper
-from fairseq.optim import AMPOptimizer
+from fairseq.optim import AMPOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer
 from fairseq.optim.lr_scheduler.polynomial_decay_schedule import PolynomialDecayLRSchedule
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
@@ -127,6 +132,7 @@ from roberta_plugin.fairseq_workarounds import (
     checkpoints,
     command_line,
     divergence,
+    gradient_sums,
     half_precision,
     heartbeats,
     hooks,
@@ -191,7 +197,10 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     (checkpoint_utils, "torch_persistent_save"): [checkpoints.torch_persistent_save],
     (checkpoint_utils, "_torch_persistent_save"): [checkpoints.save_once],
     (PathManager, "copy"): [checkpoints.atomic_copy],
-    # The optimizers of --fp16, --bf16 and --amp.
+    # The optimizers of --fp16, --bf16 and --amp, and the sums over ranks.
+    (models, "DistributedFairseqModel"): [gradient_sums.wrap_model],
+    (FP16Optimizer, "__init__"): [half_precision.init_optimizer],
+    (MemoryEfficientFP16Optimizer, "__init__"): [half_precision.init_optimizer],
     (half_precision.Ordinary, "state_dict"): [half_precision.state_dict],
     (half_precision.Ordinary, "load_state_dict"): [half_precision.load_state_dict],
     (half_precision.Ordinary, "backward"): [half_precision.backward],

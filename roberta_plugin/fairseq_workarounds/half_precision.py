@@ -1,4 +1,4 @@
-"""Faults 13, 14 and 20: optimizers in half precision lose parts of their state, of their sums, or scale twice.
+"""Faults 13, 14, 20 and 33: optimizers in half precision lose parts of their state or sums, or scale badly.
 
 **Sums of gradients** (20). fairseq lets the gradients of --update-freq batches add up in the model's half-precision
 tensors. bf16 has 8 bits, so a sum of many batches rounds additions away: 1.2 % of the gradient is lost at 128 batches,
@@ -28,6 +28,14 @@ Ordinary = fp16_optimizer._FP16OptimizerMixin
 MemoryEfficient = fp16_optimizer._MemoryEfficientFP16OptimizerMixin
 _SCALER_KEY = "loss_scaler"
 _AMP_KEY = "grad_scaler"
+SCALE_WINDOW = 256  # updates; the one after the loss scale has grown may overflow and be lost
+
+
+def init_optimizer(fairseqs: Callable[..., None], optimizer: Any, cfg: Any, *args: Any, **options: Any) -> None:
+    """Make the wrapper; without --fp16-scale-window, the loss scale grows after `SCALE_WINDOW` updates at least."""
+    fairseqs(optimizer, cfg, *args, **options)
+    if optimizer.scaler is not None and getattr(cfg.common, "fp16_scale_window", None) is None:
+        optimizer.scaler.scale_window = max(SCALE_WINDOW, optimizer.scaler.scale_window)
 
 
 def state_dict(fairseqs: Callable[..., dict[str, Any]], optimizer: Any) -> dict[str, Any]:

@@ -50,6 +50,7 @@ EXIT_CODE = os.EX_TEMPFAIL
 STDERR = 2
 STACKS_AFTER = 0.8  # fraction of the limit without a beat of a rank's main thread
 BEAT_S = 2.0
+RANKS_A_BEAT = 256  # more ranks beat more slowly: rank 0 reads them all, and must not become the straggler
 SUSPECT_BEATS = 3  # missed by a rank when a collective has failed
 STALL_LIMITS = 5  # while a rank saves, validates or begins an epoch: a checkpoint may take 25 minutes
 UPDATE_LIMITS = 2  # while all ranks make updates
@@ -388,6 +389,14 @@ def limit_s() -> float:
     return seconds
 
 
+def seconds_a_beat(num_ranks: int, *, limit_s: float) -> float:
+    """Seconds between two heartbeats; at least five of them fit into the limit.
+
+    Example: 2 s up to 256 ranks, 8 s at 1,024.
+    """
+    return min(BEAT_S * max(1.0, num_ranks / RANKS_A_BEAT), limit_s / 5)
+
+
 def connection() -> Store:
     """A second connection to the process group's store: the main thread may hold the first one for long.
 
@@ -420,6 +429,7 @@ def start(trainer: Any) -> None:
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
         limit_s=seconds,
+        beat_s=seconds_a_beat(dist.get_world_size(), limit_s=seconds),
         end=end_process,
         on_beat=lambda: faulthandler.dump_traceback_later(STACKS_AFTER * seconds, file=STDERR),
     )

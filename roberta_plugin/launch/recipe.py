@@ -337,7 +337,7 @@ FREE = (
     *("batch_size", "required_batch_size", "max_tokens", "update_freq", "update_seq", "num_workers", "cpu"),
     *("data_buffer_size", "distributed", "device_id", "ddp", "bucket_cap", "fix_batches", "find_unused", "broadcast"),
     *("nprocs", "tpu", "fp16_", "min_loss_scale", "threshold_loss_scale", "on_cpu_convert", "empty_cache"),
-    *("attention_backend", "compile", "memory_efficient", "all_gather", "heartbeat", "localsgd", "slowmo"),
+    *("attention_backend", "compile", "gradient", "memory_efficient", "all_gather", "heartbeat", "localsgd", "slowmo"),
     *("pipeline", "zero", "use_sharded"),
     # logging, saving, validation, and the end of the run
     *("log", "tensorboard", "wandb", "azureml", "aim", "no_progress", "profile", "plasma", "suppress"),

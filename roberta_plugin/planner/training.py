@@ -267,6 +267,7 @@ class Training:
     save_minutes: float = 0.0  # between checkpoints by the clock; 0: none
     save_updates: int = 0  # between checkpoints by updates; 0: none
     may_differ: bool = True  # whether the GPUs' batches may differ by a sequence, as those of the pretraining task
+    copies_gradients: bool = True  # into the buckets of torch's DDP: without --gradient-as-bucket-view
     overlaps: bool = True  # whether the all-reduce overlaps the backward pass: torch's DDP, not legacy_ddp
 
     @property
@@ -334,6 +335,7 @@ def read_training(
         has_dropout=getattr(parsed, "dropout", 0.1) > 0,
         has_eager_attention=getattr(parsed, "attention_backend", "auto") == "eager",
         may_differ=parsed.task == train_arguments.OUR_TASK and bool(parsed.batch_size),
+        copies_gradients=not parsed.gradient_as_bucket_view,
         overlaps=parsed.ddp_backend not in ("legacy_ddp", "no_c10d"),
         save_minutes=recipe.checkpoint_minutes,
         save_updates=int(parsed.save_interval_updates or 0),
@@ -447,13 +449,13 @@ def estimate_memory(training: Training, *, batch_size: int, num_gpus: int) -> Me
     """Peak memory, reached at the end of the forward pass; the allocator's fragmentation is not included.
 
     On several GPUs torch's DDP keeps a second copy of the gradients in its buckets (Li et al. 2020, "PyTorch
-    Distributed", section 4.2; fairseq does not set gradient_as_bucket_view).
+    Distributed", section 4.2), which --gradient-as-bucket-view saves.
     """
     shape, precision = training.shape, training.precision
     num_tokens = batch_size * shape.tokens_per_sample
     return Memory(
         states=precision.state_size * shape.num_parameters,
-        buckets=precision.size * shape.num_parameters if num_gpus > 1 else 0,
+        buckets=precision.size * shape.num_parameters if num_gpus > 1 and training.copies_gradients else 0,
         activations=num_tokens * activation_bytes_per_token(training) + joined_projection_bytes(training),
     )
 

@@ -376,3 +376,24 @@ def test_the_loss_scale_survives_a_checkpoint(build):
     assert torch.equal(parameter, other)
     del state["grad_scaler"]
     resumed.load_state_dict(state, {})  # a checkpoint from before
+
+
+@pytest.mark.parametrize(("wrapper", "common"), [
+    (FP16Optimizer, {"fp16": True, "fp16_no_flatten_grads": True}),
+    (MemoryEfficientFP16Optimizer, {"fp16": True, "memory_efficient_fp16": True}),
+])  # fmt: skip
+@pytest.mark.parametrize(("ranks", "update_freq", "given", "window"), [
+    (1, 1, None, 2**14), (8, 4, None, 512), (1024, 1, None, 256), (1024, 17, None, 256), (1024, 17, 5, 5),
+])  # fmt: skip
+def test_the_loss_scale_of_many_ranks_grows_every_256_updates(wrapper, common, ranks, update_freq, given, window):
+    """fairseq's window of 1,024 x 17 is 0, by which its scaler divides."""
+    cfg = OmegaConf.structured(FairseqConfig)
+    OmegaConf.set_struct(cfg, False)
+    cfg.common = OmegaConf.merge(cfg.common, common, {"fp16_scale_window": given})
+    cfg.distributed_training.distributed_world_size, cfg.optimization.update_freq = ranks, [update_freq]
+    settings = OmegaConf.structured(RobertaAdamWConfig)
+    OmegaConf.set_struct(settings, False)
+    cfg.optimizer = OmegaConf.merge(settings, {"_name": "roberta_adamw", "lr": [1e-2]})
+    scaler = wrapper.build_optimizer(cfg, [torch.nn.Parameter(torch.ones(3, dtype=torch.float16))]).scaler
+    assert scaler.scale_window == window
+    scaler.update()

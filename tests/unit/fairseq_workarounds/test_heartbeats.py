@@ -420,3 +420,12 @@ def test_a_rank_that_ends_writes_the_stacks_of_all_its_threads_and_names_the_nod
     assert done.stdout == "('n2',)\n"
     assert " in hangs\n" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("LostRankError: Lost rank: rank 3 on n2")
+
+
+def test_many_ranks_beat_more_slowly_and_five_times_within_the_limit():
+    beats = {
+        (ranks, limit): heartbeats.seconds_a_beat(ranks, limit_s=limit)
+        for ranks in (2, 256, 1024)
+        for limit in (10, 300)
+    }
+    assert beats == {(2, 10): 2, (2, 300): 2, (256, 10): 2, (256, 300): 2, (1024, 10): 2, (1024, 300): 8}
