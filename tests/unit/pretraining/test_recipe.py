@@ -183,7 +183,7 @@ def test_the_recipe_that_is_nearest_to_the_hours_on_the_machine(here, hours, exp
 def test_the_batch_stays_the_same_on_fewer_gpus_and_hours_are_those_of_the_gpus_that_are_there():
     base, day = load("base"), load("gpu-day-80gb")
     fewer = fitted(base, machine(2, 80.0), hours=None)
-    assert (fewer.train["update-freq"], fewer.gpus, fewer.hours) == ("128", 2, 440)
+    assert (fewer.train["update-freq"], fewer.gpus, fewer.hours) == ("128", 2, 568)
     assert fewer.tokens() == base.tokens()
     with pytest.raises(ValueError, match="7 GPUs"):
         fitted(base, machine(7, 80.0), hours=None)
