@@ -1,9 +1,9 @@
 """Fault 34: gradients of several ranks add up in half precision.
 
-Under --bf16 and --fp16, torch's DistributedDataParallel sums the gradients as they are, and each addition rounds to 8 or
-11 bits: the more ranks, the more is lost, as with the batches of --update-freq (fault 20). With `--gradient-sum fp32`
-each bucket of gradients is summed in fp32 and rounded once. Ranks then send 4 bytes for each parameter instead of 2,
-which the backward pass hides where its batches are large.
+Under --bf16 and --fp16, torch's DistributedDataParallel sums the gradients as they are, and each addition rounds to 8
+or 11 bits: the more ranks, the more is lost, as with the batches of --update-freq (fault 20). With `--gradient-sum
+fp32` each bucket of gradients is summed in fp32 and rounded once. Ranks then send 4 bytes for each parameter instead
+of 2, which the backward pass hides where its batches are large.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def wrap_model(fairseqs: Callable[..., Any], options: Any, model: Any, *args: An
 
 
 def sum_in_fp32(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """The mean over ranks of a bucket of gradients, rounded once; called by torch's DistributedDataParallel, which checks the types.
+    """The mean over ranks of a bucket of gradients, rounded once; called by torch's wrapper, which checks the types.
 
     `group` may be fairseq's tuple of a kind and a process group, or None for all ranks.
     """
