@@ -120,13 +120,13 @@ def taken_over_remarks(start: Start, prepared: Prepared) -> Iterator[str]:
         del model["max_length"]
     same = {name: value for name, value in model.items() if data.get(name) == value}
     if any(value not in (False, "mean") for value in same.values()):
-        yield f"As {start.checkpoint} itself, {prepared.folder} has {_options(same)}."
+        yield f"{prepared.folder} takes over {_options(same)} from {start.checkpoint}."
     if changes := [
-        f"{_options({name: model[name]})} ({_options({name: data.get(name)})})" for name in model.keys() - same
+        f"{_options({name: data.get(name)})} ({_options({name: model[name]})})" for name in model.keys() - same
     ]:
         yield (
-            f"{start.checkpoint} has {', '.join(sorted(changes))}. What stands in parentheses is that of "
-            f"{prepared.folder}, and goes on."
+            f"{prepared.folder} has {', '.join(sorted(changes))}. The options in parentheses are those of "
+            f"{start.checkpoint}, which the training leaves."
         )
 
 

@@ -439,12 +439,14 @@ def test_a_table_is_not_read_as_texts(models, tmp_path, stdin, capsys, first, re
             assert "standard input, line 1: " in error and f"Give {remedy}" in error
 
 
-def test_a_file_in_the_place_of_a_text_is_not_answered_by_its_name(models, tmp_path, monkeypatch, capsys):
+def test_a_file_in_the_place_of_a_text_is_not_answered_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.csv").write_text("text\ngood\n")
-    assert main(["predict", str(models["single"]), "new.csv", "--device", "cpu"]) == 2
-    assert "new.csv is a file, and what follows the model is read as texts: give --input" in capsys.readouterr().err
-    assert main(["predict", str(models["single"]), "other.csv", "x" * 5000, "--device", "cpu"]) == 0
+    with pytest.raises(
+        ValueError, match=r"new\.csv is a file, and what follows the model is read as texts: give --input"
+    ):
+        PredictSettings(model=tmp_path, texts=("a text", "new.csv"))
+    PredictSettings(model=tmp_path, texts=("other.csv", ".", "x" * 5000))
 
 
 @pytest.mark.parametrize("text", ["text", "a text, and good", "text, good", "good text", "id,sentiment"])
