@@ -30,7 +30,10 @@ def prepare(settings: PrepareSettings) -> int:
     """
     prepared = preparation.prepare(settings)
     for name, facts in prepared.content["splits"].items():
-        print(f"{name}: {facts['examples']:,} examples, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens")
+        unknown = preparation.num_unknown(prepared, name)
+        of_them = f", {unknown:,} of them unknown to the tokenizer" if unknown else ""
+        counts = f"{facts['examples']:,} examples, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens"
+        print(f"{name}: {counts}{of_them}")
     print("".join(f"{remark}\n" for remark in preparation.remarks(prepared)), end="")
     return 0
 

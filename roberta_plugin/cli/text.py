@@ -20,6 +20,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.tokenizers.figures import measure
 from roberta_plugin.data.tokenizers.training import TokenizerSettings, train_tokenizer
+from roberta_plugin.data.tokenizers.whitespace import is_meant
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
@@ -179,7 +180,8 @@ def binarize(inputs: Splits, new: DictionarySettings, rules: LineRules, settings
     if (rules.text_column, settings.delimiter) != (LineRules().text_column, BinarizeSettings().delimiter):
         files = [file for splits in corpora.values() for each in splits.values() for file in each]
         settings.check_used(source for file in dict.fromkeys(files) for source in settings.sources([file]))
-    symbols = Vocabulary.load(inputs.dictionary).symbols if inputs.dictionary else None
+    is_of_words = inputs.dictionary is not None and is_meant(inputs.tokenizer)
+    symbols = Vocabulary.load(inputs.dictionary).symbols if inputs.dictionary and is_of_words else None
     tokenizer = load_tokenizer(inputs.tokenizer, symbols=symbols)
     vocabulary = choose_vocabulary(inputs, training if training["train"] else {}, tokenizer, new, settings)
     for name, splits in corpora.items():

@@ -223,6 +223,11 @@ def _settings(prepared: Prepared, wanted: DataSettings) -> Iterator[tuple[str, A
             yield name, value
 
 
+def num_unknown(prepared: Prepared, split: str) -> int:
+    """Tokens of a split that are <unk>."""
+    return int(np.count_nonzero(prepared.split(split).sequences.tokens == prepared.vocabulary.unk_id))
+
+
 _MOST_VALUES = 8  # a column with more different values is shown as a range
 _MOST_LABELS = 10  # that are named
 _UNDEFINED = ("macro_f1", "mcc", "pearson", "spearman", *OF_SCORES)  # metrics that a development set may not tell

@@ -119,9 +119,11 @@ class RobertaHub(HubCore):
             is_relative = str(data_name_or_path).startswith(".")
             data = path / data_name_or_path if is_relative else data_name_or_path
         if checkpoint_file is None and format_of(path) in ("fairseq", "huggingface"):
-            given_folders = {"data": data, "tokenizer": tokenizer}
-            named = {name: Path(given) for name, given in given_folders.items() if given is not None}
-            opened: Any = read_any(path, **named)
+            opened: Any = read_any(
+                path,
+                data=None if data is None else Path(data),
+                tokenizer=None if tokenizer is None else Path(tokenizer),
+            )
             for note in opened.notes:
                 logger.warning(note)
             model, trained_on, num_updates = build(opened), identity.read_record(opened.state), 0

@@ -174,7 +174,7 @@ class RobertaMaskedLMTask(BlockTask):
             folder = Path(self.cfg.tokenizer_folder or data_folders(self.cfg.data)[0])
             bpe_tokenizer = None if self.cfg.tokenizer_folder else tokenizer_of_bpe(whole_config(self.cfg))
             try:
-                tokenizer = bpe_tokenizer or load_tokenizer(folder)
+                tokenizer = bpe_tokenizer or load_tokenizer(folder, symbols=self.vocabulary.symbols)
             except FileNotFoundError as error:
                 raise FileNotFoundError(f"--mask-whole-words: {error} Then give --tokenizer-folder FOLDER.") from error
             self._check_tokenizer(tokenizer)

@@ -11,6 +11,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.whitespace import Whitespace, words_of
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub import RobertaHub
 from tests.hugging_face import import_transformers
 from tests.refusals import refused
@@ -139,3 +140,17 @@ def test_a_word_level_tokenizer_of_another_program_is_read(tmp_path):
         (tmp_path / "tokenizer.json").write_text(json.dumps({**content, **change}))
         with pytest.raises(ValueError, match=r"pre_tokenizer|normalizer"):
             load_tokenizer(tmp_path)
+
+
+def test_own_tables_are_prepared_with_the_words_of_a_dictionary_and_unknown_ones_are_counted(tmp_path, capsys):
+    (tmp_path / "dict.txt").write_text(DICTIONARY)
+    rows = "text,label\n" + "".join(f"the cat {number},{'ab'[number % 2]}\n" for number in range(12, 22))
+    (tmp_path / "table.csv").write_text(rows)
+    table = ["custom", "--train", str(tmp_path / "table.csv"), "--valid", str(tmp_path / "table.csv")]
+    words = ["prepare", *table, "--tokenizer", "whitespace", "--output-dir", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert "give that of the model as --dict" in capsys.readouterr().err
+    assert main([*words, "--dict", str(tmp_path / "dict.txt")]) == 0
+    assert "10 examples, 10 sequences, 50 tokens, 9 of them unknown" in capsys.readouterr().out
+    assert np.asarray(Prepared.open(tmp_path / "out").split("train").sequences.tokens)[:5].tolist() == [0, 4, 5, 7, 2]
+    assert load_tokenizer(tmp_path / "out").name == "whitespace"
