@@ -288,7 +288,8 @@ def _vectors_of(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
                 "missing: copy it from where the model comes from."
             )
         raise ValueError(
-            f"{path} names {listed}, which cannot be read here: only pooling and Normalize can. {_ENCODER_ALONE}"
+            f"{path} names {listed}, and only a Transformer with one Pooling and Normalize is read here. "
+            f"{_ENCODER_ALONE}"
         )
     if place := dict(modules)["Transformer"]:
         raise ValueError(

@@ -408,7 +408,7 @@ def test_other_poolings_are_refused_by_name(theirs, tmp_path, pooling):
 
 def test_other_parts_and_prompts_are_refused_or_named(theirs, tmp_path):
     vectors_model(theirs, tmp_path / "dense", more=[modules.Dense(24, 8)])
-    refused(r"modules\.json: the parts Dense have no counterpart", read_any, tmp_path / "dense")
+    refused(r"modules\.json names Dense, and only a Transformer with one Pooling", read_any, tmp_path / "dense")
     prompts = {"query": "query: ", "document": ""}
     vectors_model(theirs, tmp_path / "default", prompts=prompts, default_prompt_name="query")
     refused(r"default_prompt_name is 'query', .*write the prompt in front", read_any, tmp_path / "default")
@@ -417,13 +417,17 @@ def test_other_parts_and_prompts_are_refused_or_named(theirs, tmp_path):
     assert all(each in said for each in ("has prompts, which are not followed", "_name is 'dot'", "truncate_dim is 8"))
     for name, content, message in (
         ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case is True"),
-        ("modules.json", [{"type": "x.Transformer", "path": ""}], r"the parts x\.Transformer have no counterpart"),
+        ("modules.json", [{"type": "x.Transformer", "path": ""}], r"names x\.Transformer, and only a"),
         (
             "modules.json",
             [{"type": f"{PARTS}.{each}", "path": each} for each in ("Transformer", "Pooling")],
             "make its path",
         ),
-        ("modules.json", [{"type": f"{PARTS}.Transformer", "path": ""}], "the parts Transformer have no counterpart"),
+        (
+            "modules.json",
+            [{"type": f"{PARTS}.Transformer", "path": ""}],
+            "names Transformer, and only a Transformer with",
+        ),
         ("modules.json", {"0": 1}, "is not a list of the parts of a model"),
         ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length must be 6 or more, got 0"),
     ):

@@ -40,13 +40,13 @@ def plan(folder, kind, model, *options):
 @pytest.mark.parametrize(
     ("kind", "trained", "options", "expected", "said"),
     [
-        ("embedding", VECTORS, [], VECTORS, "has --pooling first, --normalize, --max-length 12."),
+        ("embedding", VECTORS, [], VECTORS, "takes over --pooling first, --normalize, --max-length 12 from "),
         (
             "embedding",
             VECTORS,
             ["--pooling", "max", "--no-normalize", "--max-length", "20"],
             {"pooling": "max", "normalize": False, "max_length": 20},
-            "--max-length 12 (--max-length 20), --normalize (--normalize not given), --pooling first (--pooling max).",
+            "--max-length 20 (--max-length 12), --normalize not given (--normalize), --pooling max (--pooling first).",
         ),
         ("embedding", {}, [], {"pooling": "mean", "normalize": False, "max_length": 30}, ""),
         ("embedding", {"max_length": 12, "kind": "classification"}, [], {"pooling": "mean", "max_length": 30}, ""),
@@ -55,14 +55,14 @@ def plan(folder, kind, model, *options):
             {"kind": "classification", **WINDOWS},
             [],
             WINDOWS,
-            "has --max-length 12, --long-texts wind",
+            "takes over --max-length 12, --long-texts wind",
         ),
         (
             "classification",
             {"kind": "classification", **WINDOWS},
             ["--long-texts", "tail"],
             {"long_texts": "tail", "window_stride": None, "window_pooling": None, "max_length": 12},
-            "--long-texts windows (--long-texts tail)",
+            "--long-texts tail (--long-texts windows)",
         ),
         ("classification", VECTORS, [], {"long_texts": None, "max_length": 30}, ""),
     ],
@@ -85,7 +85,7 @@ def test_a_folder_that_was_prepared_otherwise_is_used_and_what_differs_is_said(t
     (tmp_path / "run" / "start.json").unlink()
     code, settings = plan(tmp_path, "embedding", vectors)
     assert (code, settings["pooling"]) == (0, "mean")
-    assert "--pooling first (--pooling mean)" in capsys.readouterr().out
+    assert "--pooling mean (--pooling first)" in capsys.readouterr().out
     words = ["--data", tmp_path / "run" / "data", "--output-dir", tmp_path / "results", "--device", "cpu"]
     assert main(["evaluate", *map(str, words), "--checkpoint", str(vectors)]) == 2
     assert "makes other vectors than" in (said := capsys.readouterr().err)
