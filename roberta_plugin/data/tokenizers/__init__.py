@@ -39,7 +39,7 @@ FILES = (*(name for files, _ in KINDS for name in files), additions.FILE)
 """Names of the files of all kinds."""
 WORDS_ALONE = (
     "If the symbols of dict.txt are the words of the text themselves, as fairseq-preprocess has them without a BPE, "
-    "give --tokenizer whitespace."
+    "give --tokenizer whitespace, and where no model is named, that dict.txt as --dict."
 )
 
 
