@@ -156,6 +156,12 @@ def _has_vectors_alone(state: Mapping[str, Any]) -> bool:
     return "pooling" in settings or MASKED_LM in record.get(identity.MADE_ANEW, ())
 
 
+def left_masked_lm(record: Mapping[str, Any]) -> bool:
+    """True if a checkpoint's record says that its encoder was fine-tuned last without the masked-LM head."""
+    kind = (record.get("settings") or {}).get("kind") or kind_of_task(str(record.get("task")))
+    return kind in KINDS and kind_class(str(kind)).head != MASKED_LM
+
+
 def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None) -> tuple[str, ...]:
     """Names of the classes of a classification or tagging head, in their order; empty if nothing names them."""
     if not head.facts.has_labels:
@@ -272,11 +278,9 @@ class PortableModel:
     def was_trained_for_its_answers(self) -> bool:
         """False if the records say that the last training of the encoder was for another head, or for no vectors."""
         record = identity.read_record(self.state)
-        settings = record.get("settings") or {}
         if self.head.is_encoder:
-            return "pooling" in settings
-        kind = settings.get("kind") or kind_of_task(str(record.get("task")))
-        return kind not in KINDS or self.head.kind != MASKED_LM or kind_class(str(kind)).head == MASKED_LM
+            return "pooling" in (record.get("settings") or {})
+        return self.head.kind != MASKED_LM or not left_masked_lm(record)
 
     @property
     def record(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from roberta_plugin.conversion.onnx_model import OnnxModel
-from roberta_plugin.conversion.portable import MASKED_LM
+from roberta_plugin.conversion.portable import MASKED_LM, left_masked_lm
 from roberta_plugin.data.batches import cut_by_length
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -54,7 +54,7 @@ class HubCore(nn.Module):
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self.trained_on = dict(trained_on or {})
-        self._has_warned_of_length = False
+        self._has_warned_of_length = self._has_warned_of_head = False
         keeps_space = bool(self.trained_on.get(identity.MASK_KEEPS_SPACE))
         self.codec = TextCodec(tokenizer, vocabulary, mask_keeps_space=keeps_space)
         self._never_filled = torch.from_numpy(vocabulary.never_masked())  # special tokens are not answers
@@ -162,6 +162,8 @@ class HubCore(nn.Module):
     def check_masked_lm(self) -> None:
         """Refuse a model that was imported without a masked-LM head, whose weights are therefore untrained.
 
+        A head that was not trained with the present encoder is a warning, once.
+
         Raises:
             ValueError: saying so.
         """
@@ -169,6 +171,12 @@ class HubCore(nn.Module):
             raise ValueError(
                 "The model came without a masked-LM head, so it cannot fill masks or compare phrases: take the "
                 "pretrained model that it was made from; or give --task-kind embedding, for vectors."
+            )
+        if left_masked_lm(self.trained_on) and not self._has_warned_of_head:
+            self._has_warned_of_head = True
+            logger.warning(
+                "The masked-LM head was not trained with this encoder, which was fine-tuned after it: its answers are "
+                "worse than those of the pretrained model."
             )
 
     def fill_sequences(

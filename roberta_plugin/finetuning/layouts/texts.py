@@ -31,6 +31,7 @@ from roberta_plugin.data.normal_form import NormalFormWatch
 from roberta_plugin.data.tokenizers.additions import own_mask_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.data.white_space import rstrip
 from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
 from roberta_plugin.finetuning.prepared import CUT, DIVIDED, SplitWriter
 from roberta_plugin.progress import terminal_bar
@@ -56,7 +57,7 @@ class Encoder:
         if self.own_mask is not None and self.own_mask in text:
             *before, last = text.split(self.own_mask)
             mask = np.array([self.vocabulary.mask_id], dtype=np.int32)
-            kept = before if self._mask_keeps_space else [span.rstrip() for span in before]
+            kept = before if self._mask_keeps_space else [rstrip(span) for span in before]
             return np.concatenate([part for span in kept for part in (self.ids(span), mask)] + [self.ids(last)])
         ids: NDArray[np.int32] = self.to_model_id[self.tokenizer.encode(text)] if text else np.empty(0, dtype=np.int32)
         self._watch.look(text, len(ids))

@@ -131,7 +131,7 @@ def test_its_model_answers_here_as_there_and_goes_back(theirs, tmp_path):
 
 def test_its_own_name_of_the_mask_is_a_mask_in_every_text(theirs):
     """Its letters were read: [, M, A, S, K, ]."""
-    hub, text = RobertaHub.from_pretrained(theirs), "a fox [MASK] the [MASK]dog\nand [MASK]"
+    hub, text = RobertaHub.from_pretrained(theirs), "a fox [MASK] the\x1c [MASK]dog\nand [MASK]"
     transformers = import_transformers()
     wanted = transformers.AutoTokenizer.from_pretrained(theirs)(text)["input_ids"]
     ids = hub.encode(text)
@@ -147,7 +147,7 @@ def test_its_own_name_of_the_mask_is_a_mask_in_every_text(theirs):
     words = hub.extract_features_aligned_to_words(text)
     assert [str(word) for word in words][3] == "[MASK]"
     filled = hub.fill_mask(text)
-    assert len(filled) == 3 and filled[1][0].text.startswith("a fox [MASK] the")
+    assert len(filled) == 3 and filled[1][0].text.startswith("a fox [MASK] the\x1c")
     refused(r"needs at least one <mask> or \[MASK\] in the text", hub.fill_mask, "a fox")
     settings = PredictSettings(model=theirs, score="pll")
     refused(r"has a <mask> or \[MASK\]\. Give whole", lambda: list(iterate_predictions(settings, ["a [MASK] fox"])))

@@ -543,9 +543,13 @@ def test_camemberts_symbols_change_places():
 
 
 @pytest.mark.parametrize("kind", ["single", "tagging", "summary", "fill_mask", "pronoun"])
-def test_an_export_without_a_head_or_with_one_that_was_not_trained_says_so(tmp_path, kind):
+def test_an_export_without_a_head_or_with_one_that_was_not_trained_says_so(tmp_path, kind, caplog):
     ours = write_predictor(tmp_path / "ours", kind, encoder_layers=1)
     has_stale_head = kind not in ("fill_mask", "pronoun")
+    hub = RobertaHub.from_pretrained(ours)
+    for ask in (hub.fill_mask, hub.fill_mask, lambda text: hub.score(text.replace("<mask>", "it"))):
+        ask("so <mask>")
+    assert caplog.text.count("The masked-LM head was not trained with this encoder") == has_stale_head
     masks = exported(ours, tmp_path / "masks", head="masked_lm")
     said = "The masked-LM head was not trained with this encoder, which was fine-tuned after it."
     assert list(masks.notes) == [said] * has_stale_head
