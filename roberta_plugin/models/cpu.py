@@ -132,10 +132,13 @@ def serves(*tensors: Tensor) -> bool:
 
 @cache
 def has_fast_bf16() -> bool:
-    """Whether this processor multiplies bf16 faster than fp32."""
+    """Whether this processor multiplies bf16 faster than fp32, and oneDNN may (ONEDNN_MAX_CPU_ISA limits it)."""
+    may_use = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    if not has_onednn() or (may_use is not None and not may_use()):
+        return False
     capability = torch.backends.cpu.get_capabilities() if hasattr(torch.backends.cpu, "get_capabilities") else {}
     has_bf16 = capability.get("avx512_bf16", False) or capability.get("amx_bf16", False)
-    return has_onednn() and bool(has_bf16 or processor_words("flags") & {"avx512_bf16", "amx_bf16"})
+    return bool(has_bf16 or processor_words("flags") & {"avx512_bf16", "amx_bf16"})
 
 
 @cache

@@ -13,6 +13,7 @@ Shapes: B sequences, T positions, D model dimension, H heads, K = D / H.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, get_args
 
 import torch
@@ -48,7 +49,14 @@ def available(device: torch.device) -> tuple[str, ...]:
 def has_int8() -> bool:
     """Whether torch has the kernels, and the processor sums products of int8 in 32 bits; in 16 they would saturate."""
     has_kernels = has_onednn() and hasattr(torch.ops.onednn, "qlinear_pointwise")
-    return has_kernels and bool(processor_words("flags") & set(INT8_FLAGS))
+    return has_kernels and bool(processor_words("flags") & set(INT8_FLAGS)) and _sums_in_32_bits()
+
+
+@cache
+def _sums_in_32_bits() -> bool:
+    """Whether a product of the largest numbers is right: with ONEDNN_MAX_CPU_ISA, oneDNN may leave instructions out."""
+    ones = torch.ones(32, 64)
+    return bool(torch.allclose(Int8Product(ones, None)(Int8Product.read(ones)), torch.tensor(64.0)))
 
 
 def check_precision(precision: str, device: torch.device) -> None:
@@ -68,7 +76,10 @@ def check_precision(precision: str, device: torch.device) -> None:
         why = f"needs a torch with oneDNN (mkldnn), and torch {torch.__version__} has none"
     else:
         needed = BF16_FLAGS if precision == "bf16" else INT8_FLAGS
-        why = f"needs a processor with {' or '.join(needed)}, and this one has none of them"
+        why = (
+            f"needs a processor with {' or '.join(needed)}, and this one has none of them, or ONEDNN_MAX_CPU_ISA keeps "
+            "oneDNN from using them"
+        )
     raise ValueError(f"--precision {precision} {why}: give {there[-1]}.")
 
 

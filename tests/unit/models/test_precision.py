@@ -1,5 +1,9 @@
 """Answers in bf16 and int8: near those of fp32, independent of their batch, and refused where the machine has none."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -75,6 +79,7 @@ def test_it_stays_as_it_is_and_says_so(model, name):
         refused(r"lower precision stays on the CPU as it is: open it again", change)
 
 
+@pytest.mark.skipif(len(available(CPU)) == 1, reason="fp32 alone on this processor")
 def test_it_is_changed_once_and_shared_layers_stay_shared():
     model = our_model(encoder_layers=4, share_layers="groups:2")
     set_precision(model, available(CPU)[-1], CPU)
@@ -128,12 +133,21 @@ def test_fp32_keeps_its_bits_and_copies_no_weights(model):
 def test_a_processor_without_the_instructions_is_told_the_nearest_it_has(monkeypatch):
     monkeypatch.setattr(precision, "has_int8", lambda: False)
     monkeypatch.setattr(precision, "has_fast_bf16", lambda: True)
-    refused(r"int8 needs a processor with avx512_vnni .* none of them: give bf16\.", check_precision, "int8", CPU)
+    refused(r"int8 needs a processor with avx512_vnni .* none of them, or .*: give bf16\.", check_precision, "int8", CPU)
     monkeypatch.setattr(precision, "has_fast_bf16", lambda: False)
     refused(r"bf16 needs a processor with avx512_bf16 .*: give fp32\.", check_precision, "bf16", CPU)
     cuda = torch.device("cuda")
     refused(r"int8 is for CPUs, and the device is cuda: give bf16\.", check_precision, "int8", cuda)
     refused("one of fp32, bf16, int8, got 'fp16'", check_precision, "fp16", CPU)
+
+
+@pytest.mark.skipif(len(available(CPU)) == 1, reason="fp32 alone on this processor")
+def test_what_onednn_may_not_use_is_not_there():
+    """Under such a limit int8 answered with sums cut off at 16 bits, and bf16 with a traceback."""
+    code = "import torch\nfrom roberta_plugin.models.precision import available\nprint(available(torch.device('cpu')))"
+    env = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "('fp32',)\n"
 
 
 @pytest.mark.skipif(len(available(CPU)) == 1, reason="fp32 alone on this processor")
