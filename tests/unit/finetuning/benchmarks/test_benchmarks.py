@@ -309,7 +309,9 @@ def test_a_batch_has_one_loss_padded_or_packed_and_its_gradient_reaches_the_whol
         head = [name for name in gradients if "head" in name and (kind.head == "masked_lm" or "lm_head" not in name)]
         assert all(gradients[name] is not None for name in head)
         # Of a softmax over positions or options, the gradient of a bias is 0 but for the rounding of a processor.
-        assert all(gradients[name].abs().sum() > 0 for name in head if not name.endswith(("out_proj.bias", "span.bias")))
+        assert all(
+            gradients[name].abs().sum() > 0 for name in head if not name.endswith(("out_proj.bias", "span.bias"))
+        )
         assert bool(head) == (kind.head != "")
         found.append((loss, [gradients[name] for name in ("encoder.sentence_encoder.embed_tokens.weight", *head)]))
     torch.testing.assert_close(found[0], found[-1], rtol=1e-4, atol=1e-5)
