@@ -7,15 +7,17 @@ import torch
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from tests.tiny_conversions import exported, write_checkpoint
-from tests.tiny_corpus import command, run
+from tests.tiny_corpus import command, run, run_here
 
 pytestmark = pytest.mark.integration
 
 SHORT = ("--recipe", "tour", "--updates", "20", "--cpu", "--seed", "3", "--lr", "1e-4")
 
 
-def pretrain(*words):
-    return run([*command("roberta"), "pretrain", *map(str, words)])
+def pretrain(*words, capture=None):
+    """Run the command; with pytest's `capture` one that trains nothing, as a call in this process."""
+    arguments = ["pretrain", *map(str, words)]
+    return run([*command("roberta"), *arguments]) if capture is None else run_here(["roberta", *arguments], capture)
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +40,11 @@ def options_in(run_folder):
     return state["cfg"]["model"], len(state["model"]["encoder.sentence_encoder.embed_tokens.weight"])
 
 
-def test_a_model_of_transformers_is_continued_on_text_by_one_command(models, text, tmp_path, monkeypatch):
+def test_a_model_of_transformers_is_continued_on_text_by_one_command(models, text, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_ASSETS_CACHE", str(tmp_path / "cache" / "assets"))
     words = (text, "--finetune-from-model", models["transformers"], *SHORT, "--output-dir", tmp_path / "run")
-    shown = pretrain(*words, "--dry-run")
+    shown = pretrain(*words, "--dry-run", capture=capfd)
     assert shown.returncode == 0, shown.stderr[-3000:]
     assert f"start    {models['transformers']}: 3 layers x 24, 4 heads" in shown.stdout and "eps 1e-12" in shown.stdout
     assert not (tmp_path / "run").exists()
@@ -60,7 +63,7 @@ def test_a_model_of_transformers_is_continued_on_text_by_one_command(models, tex
     assert "Nothing to do" in (tmp_path / "run" / "train.log").read_text()
 
 
-def test_a_model_of_fairseq_gets_the_vocabulary_of_the_text_where_that_is_asked_for(models, text, tmp_path):
+def test_a_model_of_fairseq_gets_the_vocabulary_of_the_text_where_that_is_asked_for(models, text, tmp_path, capfd):
     words = (text, "--finetune-from-model", models["fairseq"], *SHORT, "--vocab-size", "320")
     done = pretrain(*words, "--output-dir", tmp_path / "run")
     assert done.returncode == 0, done.stderr[-3000:]
@@ -69,5 +72,5 @@ def test_a_model_of_fairseq_gets_the_vocabulary_of_the_text_where_that_is_asked_
     assert num_symbols != len(Vocabulary.load(models["fairseq"] / "dict.txt"))
     assert f"Loaded checkpoint {tmp_path}/run/start/model.pt" in (tmp_path / "run" / "train.log").read_text()
     words = (tmp_path / "run" / "data-bin", "--finetune-from-model", models["fairseq"], *SHORT)
-    refused = pretrain(*words, "--output-dir", tmp_path / "on")
+    refused = pretrain(*words, "--output-dir", tmp_path / "on", capture=capfd)
     assert refused.returncode == 2 and "was made with another dict.txt than --finetune-from-model" in refused.stderr
