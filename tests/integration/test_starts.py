@@ -42,7 +42,10 @@ def test_the_command_that_was_stopped_resumes_bit_for_bit_whatever_it_began_with
     done = run(again)
     assert done.returncode == 0, done.stderr[-3000:]
     own = tmp_path / "new" / "checkpoint_last.pt"
-    assert f"resuming from {own}; --restore-file {old}, {', '.join(RESETS)}: for the first start alone" in done.stdout + done.stderr
+    assert (
+        f"resuming from {own}; --restore-file {old}, {', '.join(RESETS)}: for the first start alone"
+        in done.stdout + done.stderr
+    )
     assert f"Loaded checkpoint {own} (epoch" in done.stdout + done.stderr
     updates = [int(number) for number in re.findall(r'"num_updates": "(\d+)"', done.stdout)]
     assert min(updates) == stopped_at + 1
