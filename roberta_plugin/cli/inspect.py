@@ -102,13 +102,13 @@ def inspect_prepared(settings: InspectSettings) -> int:
         if value not in (None, []):
             shown = ", ".join(map(str, value)) if isinstance(value, list) else value
             print(f"  {name.replace('_', ' ')}: {shown}")
-    is_sound = show_faults(settings_faults(prepared))
+    is_sound = is_known = show_faults(settings_faults(prepared))
     for name in settings.split or prepared.splits:
         split = prepared.split(name)
         faults = find_faults(prepared, split)
         print(f"\n{name}: {'NOT SOUND' if faults else 'sound'}")
         is_sound = show_faults(faults, indent="  ") and is_sound
-        for line in [] if faults else describe(prepared, split):
+        for line in describe(prepared, split) if is_known and not faults else ():
             print(f"  {line}")
     return int(not is_sound)
 

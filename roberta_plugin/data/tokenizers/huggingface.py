@@ -430,7 +430,8 @@ def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
         by_content[str(token["content"])] = int(token["id"]), _added_token(token)
     for number, token in (config.get("added_tokens_decoder") or {}).items():
         by_content[str(token["content"])] = int(number), _added_token(token)
-    last = max([*ids.values(), *(number for number, _ in by_content.values())], default=-1)
+    whole = (number for number in ids.values() if type(number) is int)  # others are refused with the pieces
+    last = max([*whole, *(number for number, _ in by_content.values())], default=-1)
     for content, token in special.items():
         if isinstance(token, dict) and content not in by_content and content in ids:
             by_content[content] = ids[content], _added_token(token, special=True)
