@@ -2,10 +2,11 @@
 
 config                 options of the architecture, and the sizes tiny, mini, small, base and large
 roberta                the registered model `fast_roberta` and its encoder, in fairseq's words
-encoder                ids (B, T)                 -> features (B, T, D); shared layers, initial weights, torch.compile
+encoder                ids (B, T)                 -> features (B, T, D); shared layers, initial weights
 attention              self-attention and the choice among its backends
 positions              rotary positions, and which layers attend to a local window
 attention_kernels      their signature; attention on a CPU, and of packed rows on a GPU
+compiling              torch.compile of layers, embeddings, head and loss
 heads                  features                   -> logits of the vocabulary, next sentences, classes, tags, spans
 linear_cross_entropy   features, labels           -> loss, without holding all logits
 adapters               light fine-tuning: frozen layers, low-rank adapters

@@ -155,7 +155,9 @@ class FastRobertaConfig(FairseqDataclass):
         False, "recompute each layer in the backward pass: less memory, a third more time"
     )
     compile_layers: bool = setting(
-        False, "compile the encoder's layers with torch.compile: minutes at the start, faster steps on a GPU"
+        False,
+        "compile the encoder's layers, and on a GPU embeddings, LM head and loss, with torch.compile: minutes at the "
+        "start, faster steps on a GPU",
     )
     gradient_sum: GRADIENT_SUMS = setting(  # type: ignore[valid-type]
         "half",

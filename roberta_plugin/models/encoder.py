@@ -24,18 +24,12 @@ in the first layer, of a norm after the embeddings or before the sublayer. With 
 (cos wt, sin wt) for each w. A query rotated by w*offset and an unrotated key have the product sum over w of
 cos(w (t + offset - s)), which is greatest where s = t + offset.
 
-torch.compile: a layer is compiled separately for training and validation, with padding and without, for packed rows,
-for the last layer, and once more when a size changes from batch to batch. At the 9th graph torch would give up and run
-all further kinds uncompiled, with a line on stderr that no log has. Layers share their code, so that 24 of them take as
-many graphs as one.
-
 Shapes: B blocks (1 in a packed row), S sequences of a packed row, T positions, Q positions whose features are wanted,
 D model dimension; P position embeddings, H heads of K dimensions, F = K / 2 frequencies of a head.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,6 +43,7 @@ from torch.utils.checkpoint import checkpoint
 
 from roberta_plugin.models.attention import SelfAttention
 from roberta_plugin.models.attention_kernels import Sequences
+from roberta_plugin.models.compiling import CompilesParts, report_eager
 from roberta_plugin.models.cpu import Dropout, Linear
 from roberta_plugin.models.positions import LEARNED, Places, PositionScheme
 
@@ -349,7 +344,7 @@ class Layer(nn.Module):
         return result
 
 
-class SentenceEncoder(nn.Module):
+class SentenceEncoder(CompilesParts, nn.Module):
     """Ids -> features."""
 
     version: Tensor
@@ -415,14 +410,10 @@ class SentenceEncoder(nn.Module):
         elif has_padding is not False:
             is_padding = tokens.eq(self.pad_id)
             is_padding = is_padding if has_padding or is_padding.any() else None
-        x = self.embed_tokens(tokens)  # (B, T) -> (B, T, D)
-        if self.embed_positions is not None:
-            x = x + self.embed_positions(tokens, is_padding=is_padding, positions=positions)
-        if self.segment_embeddings is not None:
-            x = x + self.segment_embeddings(segments_of_pairs(tokens, positions) if segments is None else segments)
-        x = self.dropout(x if self.layernorm_embedding is None else self.layernorm_embedding(x))
-        if is_padding is not None:
-            x = x.masked_fill(is_padding[..., None], 0.0)
+        if self.segment_embeddings is not None and segments is None:
+            segments = segments_of_pairs(tokens, positions)
+        embed = self.graph_of(SentenceEncoder._embed, device=tokens.device)
+        x = embed(self, tokens, is_padding, positions, segments)
         hidden, layers = [x], self._kept_layers()
         places = self.positions.places(x, packing)
         for number, layer in layers if predicted is None else layers[:-1]:
@@ -439,6 +430,18 @@ class SentenceEncoder(nn.Module):
             x = queries
         x = x if self.layer_norm is None else self.layer_norm(x)
         return x, hidden if keep_hidden else []
+
+    def _embed(
+        self, tokens: Tensor, is_padding: Tensor | None, positions: Tensor | None, segments: Tensor | None
+    ) -> Tensor:
+        """Ids (B, T) -> (B, T, D), 0 where there is padding."""
+        x: Tensor = self.embed_tokens(tokens)
+        if self.embed_positions is not None:
+            x = x + self.embed_positions(tokens, is_padding=is_padding, positions=positions)
+        if self.segment_embeddings is not None:
+            x = x + self.segment_embeddings(segments)
+        x = self.dropout(x if self.layernorm_embedding is None else self.layernorm_embedding(x))
+        return x if is_padding is None else x.masked_fill(is_padding[..., None], 0.0)
 
     @torch.no_grad()
     def silence_sublayers(self) -> None:
@@ -464,44 +467,3 @@ class SentenceEncoder(nn.Module):
             return checkpoint(layer, *inputs, use_reentrant=False)  # type: ignore[no-any-return]
         output: Tensor = layer(*inputs)
         return output
-
-
-logger = logging.getLogger(__name__)
-
-GRAPHS = 64
-_has_reported: set[str] = set()
-
-
-def compile_layers(layers: Iterable[nn.Module], *, backend: str = "inductor") -> None:
-    """Compile each layer in place: parameters keep their names. The first graph is for fixed sizes; a size that
-    changes becomes a variable of the graph."""
-    raise_limit()
-    for layer in layers:
-        layer.compile(backend=backend)
-
-
-def raise_limit() -> None:
-    """Let torch keep up to GRAPHS graphs of the same code; a higher limit of the user's stays."""
-    config = torch._dynamo.config
-    for name in ("recompile_limit", "cache_size_limit"):  # the second up to torch 2.6
-        if hasattr(config, name):
-            setattr(config, name, max(GRAPHS, getattr(config, name)))
-            return
-
-
-def report_eager() -> None:
-    """Called by a compiled layer that runs as it is, outside of a graph: warn, once per process."""
-    if "eager" not in _has_reported:
-        _has_reported.add("eager")
-        logger.warning(
-            f"--compile-layers: torch has given up compiling after {num_graphs()} graphs, and a layer now runs as it "
-            "is: correct but slower. Give batches fewer shapes: --pad-to-multiple, or --pack-sequences with "
-            "--max-tokens N --pad-to-multiple N; TORCH_LOGS=recompiles shows what changes."
-        )
-
-
-def num_graphs() -> int:
-    """Graphs that torch.compile has made in this process so far."""
-    from torch._dynamo.utils import counters
-
-    return int(counters["stats"]["unique_graphs"])

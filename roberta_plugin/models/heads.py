@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 import torch
 from torch import Tensor, nn
 
+from roberta_plugin.models.compiling import CompilesParts
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
 from roberta_plugin.models.cpu import Dropout, Linear, Product, linear
-from roberta_plugin.models.linear_cross_entropy import summed_cross_entropy
+from roberta_plugin.models.linear_cross_entropy import pad_vocabulary, plain, summed_cross_entropy, uses_plain_path
 
 Pooling = Literal["mean", "first", "max"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
@@ -217,7 +218,7 @@ def sinusoids(length: int, dim: int, *, device: torch.device | None = None) -> T
 HEADS: dict[str, type[Head]] = {head.kind: head for head in (ClassificationHead, SpanHead, TokenHead, SentenceHead)}
 
 
-class MaskedLMHead(nn.Module):
+class MaskedLMHead(CompilesParts, nn.Module):
     """Features -> logits over the vocabulary, or the loss directly."""
 
     def __init__(
@@ -261,7 +262,13 @@ class MaskedLMHead(nn.Module):
         if features.device.type == "cpu":  # on a GPU, indexing by a mask is a device-to-host sync
             is_predicted = labels.ne(pad_id)
             features, labels = features[is_predicted], labels[is_predicted]
+        if self.backend and features.is_cuda and uses_plain_path(features, len(self.bias)):
+            return self.graph_of(MaskedLMHead._plain_loss, device=features.device)(self, features, labels, pad_id)
         return summed_cross_entropy(self._transform(features), self.weight, self.bias, labels, ignored=pad_id)
+
+    def _plain_loss(self, features: Tensor, labels: Tensor, pad_id: int) -> Tensor:
+        """As `summed_cross_entropy` computes it where all logits fit, without the choice, which breaks a graph."""
+        return plain(self._transform(features), *pad_vocabulary(self.weight, self.bias), labels, pad_id)
 
     def _transform(self, features: Tensor) -> Tensor:
         transformed: Tensor = self.layer_norm(self.activation(self.dense(features)))

@@ -52,6 +52,11 @@ def summed_cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, targets: Tenso
     return path(x, weight, bias, targets, ignored)
 
 
+def uses_plain_path(x: Tensor, vocab_size: int) -> bool:
+    """Whether the loss of features (M, D) on a GPU has all logits at once."""
+    return choose_path(x.device, x.dtype, num_logits=x.size(0) * vocab_size) is plain
+
+
 def pad_vocabulary(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """`weight` (V, D) and `bias` (V,), with impossible symbols up to a multiple of `PADDED` if V is not aligned."""
     size = weight.size(0)

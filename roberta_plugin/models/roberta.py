@@ -31,6 +31,7 @@ from roberta_plugin.models.checkpoints import (
     reconcile_heads,
     reconcile_pairs,
 )
+from roberta_plugin.models.compiling import check_compiler, compile_layers, num_graphs, report_no_compiler, undo
 from roberta_plugin.models.config import (
     ACTIVATIONS,
     ARCHITECTURES,
@@ -45,11 +46,9 @@ from roberta_plugin.models.encoder import (
     SentenceEncoder,
     attend_to_neighbors,
     check_shared,
-    compile_layers,
     initialize,
     new_norm,
     num_ffn_matrices,
-    num_graphs,
     num_groups,
     share,
 )
@@ -289,7 +288,13 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
                 "positions: all layers attend to all positions."
             )
         if cfg.compile_layers:
-            compile_layers(set(encoder.sentence_encoder.layers))
+            self.compile_parts()
+
+    def compile_parts(self, *, backend: str = "inductor") -> None:
+        """Compile the layers, and on a GPU embeddings, LM head and loss."""
+        encoder = self.encoder.sentence_encoder
+        compile_layers(set(encoder.layers), backend=backend)
+        encoder.backend = self.encoder.lm_head.backend = backend
 
     @classmethod
     def check_options(cls, options: Any) -> None:
@@ -459,6 +464,10 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         if not self._is_in_training:
             self._is_in_training = self._describes_attention = True
             keep_fewer_shapes()
+            weight = self.encoder.lm_head.bias
+            if self.cfg.compile_layers and (reason := check_compiler(weight.device, weight.dtype)):
+                report_no_compiler(reason)
+                undo(self.modules())
             if str(self.cfg.matmul_precision) != "highest":
                 torch.set_float32_matmul_precision(str(self.cfg.matmul_precision))
 

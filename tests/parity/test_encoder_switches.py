@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from roberta_plugin.models.adapters import TARGETS, add_adapters, merge
-from roberta_plugin.models.encoder import compile_layers
+from roberta_plugin.models.compiling import compile_layers
 from tests.hugging_face import import_transformers
 from tests.tiny_models import MODERN, SWITCHED, gathered, make_batch, our_model
 

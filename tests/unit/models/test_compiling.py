@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from roberta_plugin.models import attention, encoder
+from roberta_plugin.models import attention, compiling
 from roberta_plugin.models.attention import BACKENDS
 from tests.tiny_models import gathered, make_batch, on_device, our_model
 
@@ -15,7 +15,7 @@ KINDS = [(17, 17, 17), (17, 9, 13), (12, 12), (30, 7, 7), (21, 14, 3), (5, 5, 5,
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    encoder._has_reported.clear()
+    compiling._has_reported.clear()
     torch._dynamo.utils.counters.clear()
     before = torch._dynamo.config.recompile_limit
     yield
@@ -26,7 +26,7 @@ def fresh():
 def compiled_model():
     """Compiled by a backend that runs the graphs as they are, which takes seconds."""
     model = our_model(attention_backend="sdpa", encoder_layers=2)
-    encoder.compile_layers(model.encoder.sentence_encoder.layers, backend="eager")
+    compiling.compile_layers(model.encoder.sentence_encoder.layers, backend="eager")
     return model
 
 
@@ -54,8 +54,8 @@ def test_every_kind_of_batch_runs_in_a_graph(caplog):
         found = run(compiled_model())
     assert found == pytest.approx(run(our_model(attention_backend="sdpa", encoder_layers=2)), rel=1e-4, abs=1e-4)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    first = encoder.num_graphs()
-    assert 8 < first < encoder.GRAPHS, "torch's own limit would have done: the test shows nothing"
+    first = compiling.num_graphs()
+    assert 8 < first < compiling.GRAPHS, "torch's own limit would have done: the test shows nothing"
 
 
 def test_a_layer_that_torch_no_longer_compiles_is_logged_once(caplog):
@@ -67,10 +67,36 @@ def test_a_layer_that_torch_no_longer_compiles_is_logged_once(caplog):
     assert caplog.text.count("--compile-layers: torch has given up compiling after") == 1
 
 
+def test_without_a_working_compiler_a_training_begins_after_one_line(caplog, monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
+
+    model = our_model(compile_layers=True, encoder_layers=2)
+    parts = [*model.encoder.sentence_encoder.layers, model.encoder.sentence_encoder, model.encoder.lm_head]
+    assert [bool(part._compiled_call_impl) for part in parts] == [True, True, False, False]
+    monkeypatch.setattr(torch, "compile", fails)
+    with caplog.at_level(logging.WARNING):
+        model.set_num_updates(0)
+        model.set_num_updates(1)
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "does not work here (RuntimeError: Failed to find C compiler.); layers run as they are" in line
+    assert not any(part._compiled_call_impl for part in parts) and {part.backend for part in parts[2:]} == {""}
+    assert run(model) == pytest.approx(run(our_model(encoder_layers=2)), rel=1e-5)
+
+
+def test_a_compiler_that_works_is_kept(monkeypatch):
+    model = our_model(compile_layers=True, encoder_layers=2)
+    monkeypatch.setattr(compiling, "_small", lambda x: x.sum())  # a graph of nothing: the compiler itself takes seconds
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    model.set_num_updates(0)
+    assert all(layer._compiled_call_impl for layer in model.encoder.sentence_encoder.layers)
+    assert model.encoder.lm_head.backend == model.encoder.sentence_encoder.backend == "inductor"
+
+
 def test_a_higher_limit_of_the_user_stays():
-    for before, after in ((8, encoder.GRAPHS), (500, 500)):
+    for before, after in ((8, compiling.GRAPHS), (500, 500)):
         torch._dynamo.config.recompile_limit = before
-        encoder.raise_limit()
+        compiling.raise_limit()
         assert torch._dynamo.config.recompile_limit == after
 
 

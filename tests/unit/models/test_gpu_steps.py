@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.fairseq_workarounds import half_precision
 from roberta_plugin.fairseq_workarounds.log_output import on_host
-from roberta_plugin.models import encoder
+from roberta_plugin.models import compiling
 from roberta_plugin.models.heads import NextSentenceHead
 from roberta_plugin.models.linear_cross_entropy import choose_path, summed_cross_entropy
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
@@ -36,7 +36,7 @@ SMALL = 1e4  # bytes of memory, in which not even the logits of a tiny batch fit
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    encoder._has_reported.clear()
+    compiling._has_reported.clear()
     yield
     torch._dynamo.reset()
 
@@ -185,14 +185,20 @@ def test_pairs_with_the_second_task_stay_on_the_device():
             criterion(model, sample)[0].backward()
 
 
-@pytest.mark.parametrize(("kind", "options"), [("padded", {}), ("full", {}), ("packed", RECOMPUTED)], ids=str)
-def test_compiled_layers_are_whole_graphs_without_a_warning(kind, options, recwarn):
+@pytest.mark.parametrize(
+    ("kind", "options", "num_graphs"), [("padded", {}, 4), ("full", {}, 4), ("packed", RECOMPUTED, 4)], ids=str
+)
+def test_compiled_layers_embeddings_and_loss_are_whole_graphs_without_a_warning(kind, options, num_graphs, recwarn):
+    """A graph of the embeddings, of a layer, of the last layer, and of head and loss."""
+    torch._dynamo.utils.counters.clear()
     model, sample = our_model(**SIZES, dropout=0.1, attention_dropout=0.1, **options), make_sample(kind)
     with fake_cuda(is_compiled=True) as mode:
         for layer in model.encoder.sentence_encoder.layers:
             layer.compile(backend="aot_eager", fullgraph=True)
+        model.encoder.sentence_encoder.backend = model.encoder.lm_head.backend = "aot_eager"
         train(mode, model, sample, "bf16", is_watched=False)
-    assert not encoder._has_reported
+    assert compiling.num_graphs() == num_graphs
+    assert not compiling._has_reported
     assert [str(warning.message) for warning in recwarn if "Dynamo" in str(warning.message)] == []
 
 

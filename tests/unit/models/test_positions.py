@@ -10,7 +10,7 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.adapters import TARGETS, add_adapters
 from roberta_plugin.models.attention_kernels import AttentionMask, attend
 from roberta_plugin.models.checkpoints import model_options
-from roberta_plugin.models.encoder import compile_layers
+from roberta_plugin.models.compiling import compile_layers
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.models.positions import PositionScheme, Rotation
 from roberta_plugin.models.precision import available, set_precision
