@@ -91,15 +91,22 @@ def warn_of_duplicates(examples: Sequence[Example]) -> None:
     if same:
         first, second = same[0]
         logger.warning(
-            f"{second.where}: the row repeats line {first.line}; {len(same):,} rows repeat an earlier one and count "
-            "twice. Remove them if that is not meant."
+            f"{second.where}: the row repeats {_in_its_file(first)}; {len(same):,} "
+            f"{'row repeats an earlier one and counts' if len(same) == 1 else 'rows repeat an earlier one and count'} "
+            "twice. Remove repeated rows if that is not meant."
         )
     if other:
         first, second = other[0]
         logger.warning(
-            f"{second.where}: the text is that of line {first.line}, with {short(second.target)} instead of "
-            f"{short(first.target)}; {len(other):,} rows contradict an earlier one. Correct them if you can."
+            f"{second.where}: the text is that of {_in_its_file(first)}, with {short(second.target)} instead of "
+            f"{short(first.target)}; {len(other):,} {'row contradicts' if len(other) == 1 else 'rows contradict'} an "
+            "earlier one. Correct the labels if you can."
         )
+
+
+def _in_its_file(example: Example) -> str:
+    """As in `line 7`, or `row 7` of a table whose rows are not lines."""
+    return example.where.removeprefix(f"{example.path}, ")
 
 
 def shared_sides(examples: Sequence[Example]) -> list[int]:

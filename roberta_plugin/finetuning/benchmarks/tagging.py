@@ -85,18 +85,27 @@ def files(task: str, raw: Path, options: TaggingOptions) -> dict[str, list[Path]
     if chosen := named_files(raw, options):
         return chosen
     splits = {split: _file(raw, names, has_any_name=task == "tagging") for split, names in _FILES[task].items()}
-    wanted = "; ".join(f"{split}: {' or '.join(names[:3])}" for split, names in _FILES[task].items())
+    if task == "tagging":
+        wanted = f"train, valid (or dev, validation) and test, ending in {', '.join(filter(None, _ENDINGS))}"
+    else:
+        wanted = "; ".join(f"{split}: {' or '.join(names[:3])}" for split, names in _FILES[task].items())
     remedy = "Name the folder that has them, or its files: --train FILE --valid FILE --test FILE."
     return known_files(splits, task, raw, wanted=wanted, remedy=remedy)
 
 
 def _file(raw: Path, names: Sequence[str], *, has_any_name: bool) -> list[Path]:
-    """The first file with one of the names; else, if names may be any, the one that ends with one after a hyphen."""
+    """The first file with one of the names; else, if names may be any, the parts of a table of the hub, or the one that
+    ends with one after a hyphen.
+    """
     for name in names:
         for suffix in ("", *COMPRESSIONS):
             path = raw / f"{name}{suffix}"
             if path.is_file() if Path(name).suffix else (path / "state.json").is_file():  # a folder of `datasets`
                 return [path]
+    for name in map(Path, names if has_any_name else ()):
+        parts = f"{name.stem}-[0-9]*-of-[0-9]*{name.suffix}"  # train-00000-of-00001.parquet
+        if name.suffix in _LISTS and any(raw.glob(parts)):
+            return [raw / parts]
     ends = tuple(f"{mark}{name}" for name in names for mark in "-_." if Path(name).suffix)
     found = [path for path in sorted(raw.glob("*")) if has_any_name and without_compression(path).endswith(ends)]
     if len(found) > 1:

@@ -482,6 +482,17 @@ def test_files_of_universal_dependencies_and_saved_data_sets_are_found(tmp_path)
         "valid": "tr_imst-ud-dev.conllu.gz",
         "test": "test.parquet",
     }
+    (tmp_path / "dev").mkdir()
+    with pytest.raises(
+        FileNotFoundError, match=r"looked for train, valid \(or dev, validation\) and test, .*\.conllu.*\.parquet"
+    ):
+        files_of("tagging", tmp_path / "dev")
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001"):
+        (tmp_path / "dev" / f"{name}.parquet").touch()
+    found = {split: path.name for split, (path,) in files_of("tagging", tmp_path / "dev").items()}
+    assert found == {"train": "train-[0-9]*-of-[0-9]*.parquet", "valid": "validation-[0-9]*-of-[0-9]*.parquet"}, (
+        "of the hub"
+    )
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "state.json").touch()
     assert files_of("tagging", tmp_path)["train"] == [tmp_path / "train"], "a folder of datasets"
