@@ -104,8 +104,8 @@ def _file(raw: Path, names: Sequence[str], *, has_any_name: bool) -> list[Path]:
                 return [path]
     for name in map(Path, names if has_any_name else ()):
         parts = f"{name.stem}-[0-9]*-of-[0-9]*{name.suffix}"  # train-00000-of-00001.parquet
-        if name.suffix in _LISTS and any(raw.glob(parts)):
-            return [raw / parts]
+        if name.suffix in _LISTS and (found := list(raw.glob(parts))):
+            return found if len(found) == 1 else [raw / parts]
     ends = tuple(f"{mark}{name}" for name in names for mark in "-_." if Path(name).suffix)
     found = [path for path in sorted(raw.glob("*")) if has_any_name and without_compression(path).endswith(ends)]
     if len(found) > 1:
