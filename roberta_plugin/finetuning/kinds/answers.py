@@ -28,13 +28,13 @@ class SquadAnswer(NamedTuple):
     text: str
     start: int
     answer_start: int | None = None
-    """That of the file, if it has one."""
+    """The place that the file names, if it names one."""
     answer_end: int | None = None
-    """Likewise: the character after the last one, or the last one."""
+    """The end that the file names: the character after the last one, or the last one itself."""
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the file has another place than the text."""
+        """Whether the text is at another place than the file says."""
         end = self.start + len(self.text)
         return self.answer_start not in (None, self.start) or self.answer_end not in (None, end, end - 1)
 

@@ -1,9 +1,9 @@
 """Texts in scripts that put no spaces between words, whose answers are compared by characters.
 
 The definition is that of MLQA's official script for Chinese, mixed segmentation: small letters, no punctuation of any
-script, each character of such a script by itself, and other letters and digits in words. That of CMRC 2018 has the same
-parts, but of two answers counts the longest common piece alone. MLQA has Han characters only; here, so are treated the
-other scripts without spaces, and Korean, whose particles are written on to the words, in F1 as KorQuAD does.
+script, each character of such a script by itself, and other letters and digits in words. CMRC 2018's script has the
+same parts, but counts only the longest piece that two answers share. MLQA cuts only Han into characters. Here the other
+scripts without spaces are cut, too, and in F1 also Korean, whose particles are attached to the words, as in KorQuAD.
 
 Example: segments("1998\\u5e74 the Olympics") -> ["1998", "\\u5e74", "the", "olympics"].
 """

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.label_names import Numbering, check_named, numbering_of
+from roberta_plugin.finetuning.label_names import check_named, numbering_of
 from roberta_plugin.finetuning.records import values_of
 from roberta_plugin.spelling import meant
 from roberta_plugin.tables import (
@@ -139,10 +139,9 @@ def _named(
     """The sentences with names for tags that are numbers, and without tags where all of them are -1."""
     if named_format(path) not in LISTS and given is None:
         return sentences
-    fields = [column] if column else TAG_FIELDS
-    cells = _cells_of(sentences)
-    found = [(each, numbering_of(path, each, cells, given=given)) for each in fields]
-    field, numbering = next((each for each in found if each[1].names), (TAG_FIELDS[0], Numbering()))
+    field = column or _field_of_tags(path)
+    cells = [(each.where, list(each.target)) for each in sentences if each.target is not None]
+    numbering = numbering_of(path, field, cells, given=given)
     numbering.log(path, field)
     named: list[Example] = []
     num_marked = 0
@@ -161,15 +160,20 @@ def _named(
             tags = tuple(check_text(tag, f"tag {word + 1},", sentence.where) for word, tag in enumerate(tags))
         named.append(sentence._replace(target=tags))
     if num_marked and (needs_tags or num_marked < len(named)):
-        logger.warning(f"{path}: {num_marked:,} of {len(named):,} texts have -1 for tags, so none, and are left out")
+        logger.warning(
+            f"{path}: {num_marked:,} of {len(named):,} texts have only -1 for tags, which stands for none, and are "
+            "left out."
+        )
         named = [each for each in named if each.target is not None]
         if not named:
-            raise ValueError(f"{path}: all texts have -1 for tags, so none, which only a test file may lack.")
+            raise ValueError(f"{path}: all tags are -1, which stands for none. Only a test file may have no tags.")
     return named
 
 
-def _cells_of(sentences: Sequence[Example]) -> list[tuple[str, Any]]:
-    return [(each.where, list(each.target)) for each in sentences if each.target is not None]
+def _field_of_tags(path: Path) -> str:
+    """The field of the tags in a file of lists where no option names it, as `_read_lists` finds it."""
+    row = next(iter(read_table(path)), None) if named_format(path) in LISTS else None
+    return next((name for name in TAG_FIELDS if row is not None and name in row.values), TAG_FIELDS[0])
 
 
 def _read_columns(path: Path, wanted: Columns, called: tuple[str, str], *, reads_tags: bool) -> Iterator[Example]:

@@ -111,6 +111,22 @@ def test_words_that_begin_with_a_number_sign_are_kept(tmp_path, text, words):
     assert read(tmp_path, text)[0][0][0] == words
 
 
+def test_numbers_have_the_names_of_the_column_that_is_read(tmp_path, caplog):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    feature = {"feature": {"names": ["O", "B-X"], "_type": "ClassLabel"}, "_type": "Sequence"}
+    metadata = {"huggingface": json.dumps({"info": {"features": {"ner_tags": feature}}})}
+    for columns, expected in ((("ner_tags",), "B-X O"), (("tags", "ner_tags"), "")):
+        rows = [{"tokens": ["a", "b"], **{name: [1, 0] for name in columns}}]
+        path = tmp_path / f"{len(columns)}.parquet"
+        parquet.write_table(pyarrow.Table.from_pylist(rows).replace_schema_metadata(metadata), path)
+        if expected:
+            assert " ".join(read_file(path, needs_tags=True)[0].target) == expected
+            assert "the numbers in the column 'ner_tags' are labels from 0 on: O, B-X" in caplog.text
+        else:  # the names are those of the other column
+            with pytest.raises(ValueError, match="are numbers, such as 1"):
+                read_file(path, needs_tags=True)
+
+
 def test_lists_of_parquet_and_csv(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     import pyarrow
