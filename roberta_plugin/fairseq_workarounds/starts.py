@@ -41,16 +41,16 @@ imports what is of another format."""
 
 
 def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
-    """fairseq's `load_checkpoint` with the start that this training has now; says which options it has outlived."""
+    """fairseq's `load_checkpoint` with the present start of this training; names the options that are ignored."""
     suffix = trainer.checkpoint_suffix or ""
     if not PathManager.exists(own := own_checkpoint(cfg, suffix)):
         settle(cfg, suffix)  # again, for fairseq-hydra-train, which knows us only since `call_main`
         return fairseqs(cfg, trainer, **options)
     cfg = copy.deepcopy(cfg)  # saved checkpoints still tell how the training began
-    if outlived := _outlived(cfg, own):
+    if ignored := _ignored(cfg, own):
         logger.warning(
-            f"resuming from {own}; {', '.join(outlived)}: for the first start alone, which this training has behind "
-            "it. To begin in that way again, give another --save-dir (of `roberta`: another --output-dir)."
+            f"resuming from {own}; ignored after the first start: {', '.join(ignored)}. To start over in that way, give "
+            "another --save-dir (another --output-dir to `roberta`)."
         )
     cfg.restore_file = LAST
     for name in _RESETS:
@@ -97,7 +97,7 @@ def start_files(checkpoint: Any, suffix: str | None = None) -> dict[str, str]:
         return {}
     suffix = (getattr(checkpoint, "checkpoint_suffix", "") or "") if suffix is None else suffix
     return {
-        name: _of_run(name, path, suffix) if name in _CONTINUED else model_file(path) for name, path in given.items()
+        name: _run_checkpoint(name, path, suffix) if name in _CONTINUED else model_file(path) for name, path in given.items()
     }
 
 
@@ -108,15 +108,15 @@ def start_file(checkpoint: Any) -> Path | None:
     return next((Path(path) for path in paths if os.path.isfile(path)), None)
 
 
-def _outlived(checkpoint: Any, own: str) -> list[str]:
-    """The options of a start that count no more, as they are given."""
+def _ignored(checkpoint: Any, own: str) -> list[str]:
+    """The options that only a first start follows, as they are given."""
     path = str(checkpoint.restore_file)
     is_other = path != LAST and not (os.path.exists(path) and os.path.exists(own) and os.path.samefile(path, own))
     resets = [option_name(name) for name in _RESETS if getattr(checkpoint, name, False)]
     return [*([f"--restore-file {path}"] if is_other else []), *resets]
 
 
-def _of_run(name: str, given: str, suffix: str) -> str:
+def _run_checkpoint(name: str, given: str, suffix: str) -> str:
     """The checkpoint of the run that an option continues."""
     option = f"{option_name(name)} {given}"
     if PathManager.path_requires_pathmanager(given) or not os.path.isdir(given):

@@ -43,7 +43,7 @@ def test_the_command_that_was_stopped_resumes_bit_for_bit_whatever_it_began_with
     assert done.returncode == 0, done.stderr[-3000:]
     own = tmp_path / "new" / "checkpoint_last.pt"
     assert (
-        f"resuming from {own}; --restore-file {old}, {', '.join(RESETS)}: for the first start alone"
+        f"resuming from {own}; ignored after the first start: --restore-file {old}, {', '.join(RESETS)}. To"
         in done.stdout + done.stderr
     )
     assert f"Loaded checkpoint {own} (epoch" in done.stdout + done.stderr

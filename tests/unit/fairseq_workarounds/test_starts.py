@@ -107,9 +107,8 @@ def test_once_there_is_an_own_checkpoint_it_wins_and_a_line_says_so(options, tmp
     starts.load_checkpoint(lambda cfg, trainer: loaded.append(cfg), given, trainer)
     assert loaded[0].restore_file == "checkpoint_last.pt"
     assert not any(getattr(loaded[0], name) for name in starts._RESETS)
-    assert f"resuming from {own}; --restore-file gone.pt, --reset-optimizer, --reset-dataloader: for the first" in (
-        caplog.text
-    )
+    said = "ignored after the first start: --restore-file gone.pt, --reset-optimizer, --reset-dataloader. To start over"
+    assert f"resuming from {own}; {said}" in caplog.text
     assert "give another --save-dir" in caplog.text
     assert given.restore_file == "gone.pt" and given.reset_optimizer  # which checkpoints record
 
