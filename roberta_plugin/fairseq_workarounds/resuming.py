@@ -170,7 +170,7 @@ def check_begins(trainer: Any) -> None:
 def check_goes_on(trainer: Any, reason: str | None) -> None:
     """Refuse the first start of a training that continues another one and would add nothing to it.
 
-    `reason` says why no epoch is left; None if one is.
+    `reason` is why no epoch is left, None if one is left.
     """
     checkpoint = trainer.cfg.checkpoint
     if not (updates := trainer.get_num_updates()) or os.path.exists(starts.own_checkpoint(checkpoint)):
@@ -179,8 +179,8 @@ def check_goes_on(trainer: Any, reason: str | None) -> None:
     file = starts.start_file(checkpoint)
     if reason is not None and file is not None and file.resolve().parent != Path(checkpoint.save_dir).resolve():
         raise ValueError(
-            f"Nothing would be trained after {file}: {reason}. Raise that limit, which counts what the checkpoint has "
-            f"behind it; or begin anew with its weights, by --finetune-from-model {file}."
+            f"Nothing would be trained after {file}: {reason}. Raise that limit, which includes what the checkpoint "
+            f"already has, or begin anew with its weights: --finetune-from-model {file}."
         )
 
 

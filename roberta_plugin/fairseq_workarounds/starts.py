@@ -97,7 +97,8 @@ def start_files(checkpoint: Any, suffix: str | None = None) -> dict[str, str]:
         return {}
     suffix = (getattr(checkpoint, "checkpoint_suffix", "") or "") if suffix is None else suffix
     return {
-        name: _run_checkpoint(name, path, suffix) if name in _CONTINUED else model_file(path) for name, path in given.items()
+        name: _run_checkpoint(name, path, suffix) if name in _CONTINUED else model_file(path)
+        for name, path in given.items()
     }
 
 

@@ -135,7 +135,7 @@ def summarize(report: SweepReport) -> str:
     num_runs = report.facts["num_runs"]
     lines = [f"{num_runs} run{'s' * (num_runs != 1)}: {states}"]
     for name, failure in report.failures.items():
-        lines.append(f"failed: {name}: {failure['reason']}; see {report.output_dir / name / 'log.txt'}")
+        lines.append(f"failed: {name}: {failure['reason'].rstrip('.')}; see {report.output_dir / name / 'log.txt'}")
     best = report.best_cell
     if best is not None:
         lines.append(
