@@ -49,8 +49,8 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
     cfg = copy.deepcopy(cfg)  # saved checkpoints still tell how the training began
     if ignored := _ignored(cfg, own):
         logger.warning(
-            f"resuming from {own}; ignored after the first start: {', '.join(ignored)}. To start over in that way, give "
-            "another --save-dir (another --output-dir to `roberta`)."
+            f"resuming from {own}; ignored after the first start: {', '.join(ignored)}. To start over in that way, "
+            "give another --save-dir (another --output-dir to `roberta`)."
         )
     cfg.restore_file = LAST
     for name in _RESETS:
