@@ -4,8 +4,8 @@
     "choices": {"text": [...], "label": ["A", "B"]}     ARC, OpenBookQA, CommonsenseQA: options and their names
     "choices": [{"label": "A", "text": ...}]            the same, a list of objects
 
-Refused, with the row as it should be: spans of characters, whole tasks of Label Studio, articles of SQuAD, and a
-question with its options in it.
+Refused, with the row as it should be: spans of characters, whole tasks of Label Studio, and a question with its options
+in it. Articles of SQuAD and passages of MRQA are refused with the task that reads them.
 """
 
 from __future__ import annotations
@@ -42,6 +42,12 @@ def check_layout(row: Row, *, text_column: str, label_columns: Sequence[str]) ->
     """
     values, text = row.values, row.values.get("text")
     has_text = isinstance(values.get(text_column), str | list)
+    if isinstance(values.get("qas"), list) or (not has_text and "paragraphs" in values):
+        raise ValueError(
+            f"{row.where}: the row is in the layout of SQuAD's or MRQA's own files, with questions within passages. "
+            "The tasks squad1 and, if a question may have no answer, squad2 read such files: --raw FOLDER --train "
+            f"{row.path.name}."
+        )
     for column in label_columns if has_text else (*label_columns, *_LABELS):
         spans = _spans(values.get(column))
         if spans and isinstance(text, str):
@@ -56,11 +62,6 @@ def check_layout(row: Row, *, text_column: str, label_columns: Sequence[str]) ->
         text = next((value for value in _dict(values["data"]).values() if isinstance(value, str)), "...")
         line = {"text": _cut(text), "label": _choice(values["annotations"])}
         raise _refusal(row, "a task of Label Studio. Export JSON-MIN or CSV there, or write rows", line)
-    if "paragraphs" in values or "qas" in values:
-        raise ValueError(
-            f"{row.where}: the row is in SQuAD's own layout, with questions within passages: name the file by --train "
-            "of the task squad1, or squad2 if a question may have no answer."
-        )
     if isinstance(question, dict) and "stem" in question:
         key = {"answerKey": values["answerKey"]} if "answerKey" in values else {}
         line = {"question": _cut(str(question["stem"])), "choices": question.get("choices"), **key}

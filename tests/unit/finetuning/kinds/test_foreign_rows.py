@@ -78,7 +78,8 @@ REFUSED = {
     "doccano's spans": (SPANS, "tagging", '{"tokens": ["Anna", "Maria", "lives", "in", "Oslo", "."], "tags": ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]}'),
     "spans as labels": (SPANS, "classification", "For --kind tagging"),
     "Label Studio": (STUDIO, "classification", '{"text": "fine", "label": "good"}'),
-    "SQuAD": ({"title": "t", "paragraphs": []}, "question-answering", "by --train of the task squad1"),
+    "SQuAD": ({"title": "t", "paragraphs": []}, "question-answering", "The tasks squad1 and, if a question may have no"),
+    "MRQA": ({"context": "c", "qas": []}, "question-answering", "read such files: --raw FOLDER --train t.jsonl"),
     "ARC's own": (
         {"question": {"stem": "what?", "choices": [{"label": "A", "text": "x"}]}, "answerKey": "A"},
         "multiple-choice",
@@ -106,6 +107,7 @@ def test_the_row_that_a_refusal_shows_is_read(tmp_path):
 
 
 def test_spans_that_are_not_read_are_left_alone(tmp_path, caplog):
-    rows = [{**SPANS, "text": f"text {n}", "spans": SPANS["label"], "label": str(n % 2)} for n in range(20)]
+    others = {"spans": SPANS["label"], "paragraphs": ["one"]}
+    rows = [{**SPANS, **others, "text": f"text {n}", "label": str(n % 2)} for n in range(20)]
     examples, _ = read(tmp_path, rows)
     assert len(examples) == 20
