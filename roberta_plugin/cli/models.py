@@ -79,7 +79,9 @@ def import_model(settings: ImportSettings) -> int:
 def show(done: Any, end: str = "") -> int:
     """Print the notes of a `conversion.convert.ConversionResult`, where the model is, and where it was uploaded."""
     print(*(f"note: {note}\n" for note in done.notes), sep="", end="")
-    print(f"{done.model.path}, head {done.model.head.name} ({done.model.head.kind}) -> {done.folder}{end}")
+    head = done.model.head
+    kind = "" if head.kind == head.name else f" ({head.kind})"
+    print(f"{done.model.path}, head {head.name}{kind} -> {done.folder}{end}")
     if done.pushed:
         print(f"uploaded: {done.pushed}")
     return 0

@@ -179,7 +179,10 @@ def read_huggingface(path: Path) -> PortableModel:
     check_vocabulary(len(parameters[TOKENS]), vocabulary, path=path, vocabulary_path=folder)
     types = merged.get("token_types")
     if types is not None and not bool((types == types[0]).all()):
-        notes.append("Its token types differ. All tokens are of the first one here; the others are kept for exports.")
+        notes.append(
+            f"{path}: its token types have different embeddings. All tokens get the first one here; the others are "
+            "kept for exports."
+        )
     made_anew = complete(parameters, head, is_tied=not options["untie_weights_roberta"])
     trained, recorded, decides_by = remembered(config, where)
     if made_anew and not (is_bare and {*vectors, *recorded} & {"pooling"}):

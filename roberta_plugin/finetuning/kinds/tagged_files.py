@@ -315,6 +315,7 @@ _UNIVERSAL = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", 
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=(.*)")  # of CoNLL-U Plus
 _NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
 _EMPTY = "_"
+_RANGES, _EMPTY_NODES = "3-4", "8.1"
 
 
 class _Word(NamedTuple):
@@ -332,12 +333,16 @@ def _read_universal(path: Path, wanted: Columns, called: tuple[str, str], *, rea
         raise ValueError(f"{path}: words and tags are both {words.name}: give two by {' and '.join(called)}.")
     if tags is not None and all(tags.value(word) == _EMPTY for _, of_sentence in sentences for word in of_sentence):
         tags = None  # as in the files of shared tasks
-    left_out = [f"{number:,} {what}" for what, number in counts.items() if number]
-    logger.warning(
-        f"{path}: the words are {words.name}"
-        + (f", the tags {tags.name}" if tags else "")
-        + (f"; {' and '.join(left_out)} are left out" if left_out else "")
-    )
+    remarks = [
+        f"{number:,} {one if number == 1 else several}"
+        for number, one, several in (
+            (counts[_RANGES], "token such as 3-4 is read as its words", "tokens such as 3-4 are read as their words"),
+            (counts[_EMPTY_NODES], "empty node is skipped", "empty nodes are skipped"),
+        )
+        if number
+    ]
+    read = f"the words are {words.name}" + (f", the tags {tags.name}" if tags else "")
+    logger.warning(f"{path}: {'; '.join([read, *remarks])}")
     for document, of_sentence in sentences:
         lines = [word.line for word in of_sentence]
         texts = [words.value(word) for word in of_sentence]
@@ -370,9 +375,9 @@ def _universal_sentences(path: Path) -> tuple[list[str], list[tuple[int, list[_W
                 )
             id_ = cells[names.index("ID")] if "ID" in names else "1"
             if re.fullmatch(r"\d+-\d+", id_):
-                counts["tokens of several words"] += 1
+                counts[_RANGES] += 1
             elif re.fullmatch(r"\d+\.\d+", id_):
-                counts["empty nodes"] += 1
+                counts[_EMPTY_NODES] += 1
             elif id_.isdecimal():
                 words.append(_Word(number, cells))
             else:
