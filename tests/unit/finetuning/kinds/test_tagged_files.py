@@ -35,7 +35,10 @@ def test_conll_u_has_its_words_and_upos(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         found, examples = read(tmp_path, UNIVERSAL, name="t.conllu")
     assert found == [("Vamos a el cine", "VERB ADP DET NOUN"), ("# 17", "SYM")]
-    assert "the words are FORM, the tags UPOS; 1 token such as 3-4 is read as its words; 1 empty node is skipped" in caplog.text
+    assert (
+        "the words are FORM, the tags UPOS; 1 token such as 3-4 is read as its words; 1 empty node is skipped"
+        in caplog.text
+    )
     assert [each.group for each in examples] == ["0", "1"]
     assert examples[0].place_of_word(3).endswith("t.conllu, line 9"), "not line 7"
     zipped = read(tmp_path, gzip.compress(UNIVERSAL.replace("\n", "\r\n").encode()), name="t.conllu.gz")[0]
