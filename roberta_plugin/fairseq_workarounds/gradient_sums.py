@@ -33,7 +33,7 @@ def wrap_model(fairseqs: Callable[..., Any], options: Any, model: Any, *args: An
     return wrapped
 
 
-def sum_in_fp32(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def sum_in_fp32(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
     """The mean over ranks of a bucket of gradients, rounded once; called by torch's wrapper, which checks the types.
 
     `group` may be fairseq's tuple of a kind and a process group, or None for all ranks.
