@@ -29,8 +29,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 
 
-def _is_hours(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 <= value < math.inf
+def _is_time(value: Any) -> bool:
+    return _is_number(value) and 0 <= float(value) < math.inf  # of several ranks, a tensor
 
 
 def _is_mapping(value: Any) -> bool:
@@ -48,7 +48,7 @@ _RULES: tuple[tuple[tuple[str | int, ...], str, Callable[[Any], bool]], ...] = (
     (("extra_state", "metrics"), "a list or a dictionary", lambda value: isinstance(value, Mapping | list)),
     (("extra_state", "best"), "a number", _is_number),
     (("extra_state", "val_loss"), "a number", _is_number),
-    (("extra_state", "previous_training_time"), "a number of seconds", _is_hours),
+    (("extra_state", "previous_training_time"), "a number of seconds", _is_time),
     (("extra_state", "patience"), "a dictionary", _is_mapping),
     (("extra_state", "patience", "best"), "a number", _is_number),
     (("extra_state", "patience", "num_runs"), "a whole number", _is_count),

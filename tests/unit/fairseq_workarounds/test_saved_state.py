@@ -31,6 +31,9 @@ OF_MODEL = {"weight": WEIGHT, "version": torch.tensor([3])}
 
 def test_what_trainings_write_passes():
     check_state(STATE, Path("a.pt"), parameters=OF_MODEL)
+    of_ranks = copy.deepcopy(STATE)  # which share their times
+    of_ranks["extra_state"]["previous_training_time"] = torch.tensor(12.5, dtype=torch.float64)
+    check_state(of_ranks, Path("a.pt"), parameters=OF_MODEL)
     check_moments(STATE["last_optimizer_state"], Path("a.pt"), parameters=[WEIGHT])
     check_options(OmegaConf.create({"task": {"data": "a", "lr": [1, 2]}, "model": {"note": "$x {y}"}}), "a.pt")
     check_options(None, "a.pt")
@@ -47,6 +50,7 @@ def test_what_trainings_write_passes():
         ("extra_state.train_iterator.blocks_in_epoch", "x", "blocks_in_epoch must be a whole number, and is 'x'"),
         ("extra_state.train_iterator", 5, "train_iterator must be a dictionary, and is '5'"),
         ("extra_state.previous_training_time", float("nan"), "must be a number of seconds, and is 'nan'"),
+        ("extra_state.previous_training_time", torch.tensor(-1.0), "must be a number of seconds, and is a tensor"),
         ("task_state", 5, "task_state must be a dictionary"),
         ("model.weight", WEIGHT.to(torch.int8), "weight has numbers of the type torch.int8"),
         ("model.weight", torch.tensor(1.0), "weight has 0 dimensions, not 2"),
