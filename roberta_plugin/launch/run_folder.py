@@ -41,7 +41,7 @@ from roberta_plugin.launch.arguments import PACKAGE, with_code
 from roberta_plugin.launch.log import last_exception, lines_of, parse_line
 from roberta_plugin.launch.process import TrainingProcess, tracker_variables, train_program, wait_for_release
 from roberta_plugin.launch.restart import STATUS_FILE
-from roberta_plugin.locks import is_locked, process_identity, try_lock
+from roberta_plugin.locks import is_locked, process_identity, release, try_lock
 from roberta_plugin.record import differences, moved, option_name, options_of, refuse
 from roberta_plugin.settings import check_values, short
 
@@ -433,7 +433,7 @@ class Attempt:
         exit_code = self.process.poll()
         if exit_code is None:
             return None
-        wait_for_release(self.folder.path / LOCK)
+        self._release()
         seconds = time.monotonic() - self._started
         return self.folder.finish(exit_code=exit_code, seconds=seconds, log_start=self.process.log_start)
 
@@ -449,7 +449,13 @@ class Attempt:
         May be called from a signal handler, while `wait` is being executed.
         """
         self.process.stop()
-        wait_for_release(self.folder.path / LOCK)
+        self._release()
+
+    def _release(self) -> None:
+        """Wait until all of its processes have ended, and give back a lock that would not end with them."""
+        wait_for_release(lock := self.folder.path / LOCK)
+        if not is_locked(lock):
+            release(lock)
 
 
 def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:

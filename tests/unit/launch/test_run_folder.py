@@ -1,5 +1,6 @@
 """A run of a sweep: states, the metric in the log, what an attempt leaves behind, which checkpoints stay."""
 
+import errno
 import json
 import os
 import signal
@@ -35,6 +36,7 @@ from roberta_plugin.launch.run_folder import (
     write_record,
     write_status,
 )
+from roberta_plugin.locks import owner_file
 
 PPL = Metric(log="valid", value="ppl", goal="min", at="best")
 
@@ -119,6 +121,19 @@ def test_a_run_goes_from_waiting_to_done(tmp_path, program):
     assert folder.state() == "done"
     assert {"value": 20, "num_updates": 20, "attempts": 1}.items() <= folder.result().items()
     assert "--seed', '2', '--save-dir'" in (folder.path / "log.txt").read_text()
+
+
+def test_without_flock_a_run_that_has_ended_leaves_no_lock_for_other_machines(tmp_path, program, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("roberta_plugin.locks.fcntl.flock", refuse)
+    program(printing(LOG))
+    folder = make(tmp_path)
+    attempt = folder.start()
+    assert owner_file(folder.path / "lock").is_file()
+    assert attempt.wait() == "done"
+    assert not owner_file(folder.path / "lock").exists()
 
 
 def test_a_failed_run_says_why_counts_attempts_and_can_be_done_later(tmp_path, program):
