@@ -357,7 +357,7 @@ def test_a_label_that_only_the_development_set_has_is_warned_of(prepare_table, c
     with caplog.at_level(logging.WARNING):
         prepare_table(rows=[*rows, *valid], labels=("x", "y", "z"))
     assert "no row has the label 'z' of --labels" in caplog.text
-    assert "with 'x' instead of 'y'; 1 rows contradict" in caplog.text
+    assert "with 'x' instead of 'y'; 1 row contradicts" in caplog.text
     assert "No row of the training set has the label 'z'" in caplog.text
 
 
