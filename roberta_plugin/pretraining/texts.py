@@ -18,6 +18,7 @@ from roberta_plugin.data.manifest import file_record, sha256_of_file, sha256_of_
 from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, InputSettings, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 from roberta_plugin.data.text_inputs_remote import without_secrets
+from roberta_plugin.data.tokenizers import has_tokenizer
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.machine import num_cores
@@ -153,6 +154,8 @@ def check_same_text(settings: PretrainSettings, sources: Sequence[TextInput]) ->
     folder = settings.folder
     made = [name for name in _names_made(settings, sources) if (folder / name).is_file()]
     before = _read_text_record(folder)
+    if before is None and not made and settings.makes_tokenizer and has_tokenizer(folder / "tokenizer"):
+        made = ["tokenizer"]  # without a dict.txt, as of other programs
     if not made:
         return False
     if before is None:
