@@ -252,8 +252,9 @@ def imported(path: Path) -> Path:
         with contextlib.suppress(OSError):  # a file system without locks: each process makes it, and one stays
             wait_for_lock(lock)
         if not (folder / RECORD).is_file():
+            result = import_model(ImportSettings(source=source, output_dir=folder))
             logger.warning("%s is imported into %s, where the next start finds it.", path, folder)
-            for note in import_model(ImportSettings(source=source, output_dir=folder)).notes:
+            for note in result.notes:
                 logger.warning(note)
     finally:
         os.close(lock)
