@@ -154,7 +154,9 @@ def test_what_was_in_the_folder_before_is_neither_used_nor_overwritten(name, giv
     path.parent.mkdir(parents=True)
     path.write_text("theirs")
     for start in (steps_of_text, check_texts):
-        with pytest.raises(FileExistsError, match=rf"{name.removesuffix('/tokenizer.json')} was there before.*another --output-dir"):
+        with pytest.raises(
+            FileExistsError, match=rf"{name.removesuffix('/tokenizer.json')} was there before.*another --output-dir"
+        ):
             start(given)
     assert path.read_text() == "theirs" and not (tmp_path / "run" / "text.json").exists()
 
