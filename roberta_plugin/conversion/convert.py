@@ -226,7 +226,7 @@ def import_model(settings: ImportSettings) -> ConversionResult:
     register()
     build(model)  # raises where a parameter is missing or has another shape
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
-    with output_folder(settings.output_dir, record) as folder:
+    with output_folder(settings.output_dir, {**record, "notes": list(model.notes)}) as folder:
         write_ours(model, folder)
     return ConversionResult(folder=settings.output_dir, model=model, notes=model.notes)
 
@@ -252,10 +252,11 @@ def imported(path: Path) -> Path:
         with contextlib.suppress(OSError):  # a file system without locks: each process makes it, and one stays
             wait_for_lock(lock)
         if not (folder / RECORD).is_file():
-            result = import_model(ImportSettings(source=source, output_dir=folder))
+            import_model(ImportSettings(source=source, output_dir=folder))
             logger.warning("%s is imported into %s, where the next start finds it.", path, folder)
-            for note in result.notes:
-                logger.warning(note)
+        record = read_json(folder / RECORD, keys=(), remedy=f"delete {folder}", hints={"notes": list}) or {}
+        for note in record.get("notes", ()):  # at every start: what is not followed is not followed later either
+            logger.warning(note)
     finally:
         os.close(lock)
     return folder

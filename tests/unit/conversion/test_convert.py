@@ -514,6 +514,16 @@ def test_the_commands_do_the_same(ours, theirs, tmp_path, capsys):
     assert "There is no" in capsys.readouterr().err
 
 
+def test_what_is_not_followed_is_said_at_every_start(ours, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    folder = exported(ours, tmp_path / "st", "sentence-transformers").folder
+    file = folder / "config_sentence_transformers.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "prompts": {"query": "query: "}}))
+    for start in (1, 2):
+        assert start_of(folder).checkpoint.is_relative_to(tmp_path / "assets")
+        assert caplog.text.count("has prompts, which are not followed") == start
+
+
 def test_what_has_no_head_of_its_own_is_not_asked_for_masks(theirs, tmp_path):
     back = imported(theirs, tmp_path / "back").folder
     for model in (theirs, back):
