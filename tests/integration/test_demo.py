@@ -88,6 +88,7 @@ def test_a_failing_training_is_one_message_with_the_end_of_the_log(folder, resum
     copy = tmp_path / "copy"
     for name in ("corpus", "tokenizer", "data-bin"):
         shutil.copytree(folder / name, copy / name)
+    (copy / "text.json").write_text((folder / "text.json").read_text().replace(str(folder), str(copy)))
     (copy / "checkpoints").write_text("no folder")
     failed = run_demo(copy, tmp_path)
     assert failed.returncode == 2

@@ -49,7 +49,8 @@ def work(tmp_path_factory) -> Path:
 def finetune(work: Path, folder: str, *options: str, start=run):
     words = ["--raw", str(work / "raw"), "--tokenizer", str(work / "tokenizer"), "--max-length", str(LENGTH)]
     words += ["--question-length", "40", "--output-dir", str(work / folder), "--only", "lr=2e-3"]
-    words += ["--model", str(work / "pretrained" / "checkpoint_last.pt"), "--seeds", "1", "2", "--parallel", "2"]
+    words += ["--model", str(work / "pretrained" / "checkpoint_last.pt"), "--seeds", "1", "2"]
+    words += [] if "--grid-only" in options else ["--parallel", "2"]
     return start([*command("roberta"), "finetune", "race", *words, *options])
 
 
