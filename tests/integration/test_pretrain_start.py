@@ -53,7 +53,7 @@ def test_a_model_of_transformers_is_continued_on_text_by_one_command(models, tex
     model = options_in(tmp_path / "run")[0]
     assert (model["encoder_layers"], model["encoder_embed_dim"], model["layer_norm_eps"]) == (3, 24, 1e-12)
     log = (tmp_path / "run" / "train.log").read_text()
-    assert "Loaded checkpoint" in log and "No existing checkpoint" not in log and "with another model" not in log
+    assert "Loaded checkpoint" in log and "No existing checkpoint" not in log and "different architecture" not in log
 
     shutil.rmtree(tmp_path / "cache")  # nothing is left of the model, and the training goes on
     models["transformers"].rename(tmp_path / "away")

@@ -102,9 +102,9 @@ def _file(raw: Path, names: Sequence[str], *, has_any_name: bool) -> list[Path]:
             path = raw / f"{name}{suffix}"
             if path.is_file() if Path(name).suffix else (path / "state.json").is_file():  # a folder of `datasets`
                 return [path]
-    for name in map(Path, names if has_any_name else ()):
-        parts = f"{name.stem}-[0-9]*-of-[0-9]*{name.suffix}"  # train-00000-of-00001.parquet
-        if name.suffix in _LISTS and (found := list(raw.glob(parts))):
+    for usual in map(Path, names if has_any_name else ()):
+        parts = f"{usual.stem}-[0-9]*-of-[0-9]*{usual.suffix}"  # train-00000-of-00001.parquet
+        if usual.suffix in _LISTS and (found := list(raw.glob(parts))):
             return found if len(found) == 1 else [raw / parts]
     ends = tuple(f"{mark}{name}" for name in names for mark in "-_." if Path(name).suffix)
     found = [path for path in sorted(raw.glob("*")) if has_any_name and without_compression(path).endswith(ends)]

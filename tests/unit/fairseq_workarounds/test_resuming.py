@@ -304,7 +304,7 @@ def test_other_layers_are_named_before_torch_refuses_the_optimizer_s_state(prepa
     if arch == "roberta":  # which has no such options
         trainer.cfg.model = SimpleNamespace()
     option = f"--{name.replace('_', '-')}"
-    message = f"with another model: {option} was {value} and is {default} now"
+    message = f"with a different architecture: {option} was {value} and is {default} now"
     refused(message, resuming.check_continues, trainer, state, PATH)
 
 
