@@ -34,7 +34,6 @@ from roberta_plugin.pretraining.run import (
     train,
 )
 from roberta_plugin.pretraining.settings import PretrainSettings
-from roberta_plugin.pretraining.start import FOLDER, find_start, with_start
 from roberta_plugin.pretraining.text_look import warnings_before
 from roberta_plugin.pretraining.texts import check_texts, steps_of_text
 from roberta_plugin.settings import Checked, check_roads, setting
@@ -64,6 +63,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     `further` are options of fairseq-train.
     """
     from roberta_plugin.cli import build_parser
+    from roberta_plugin.pretraining.start import FOLDER, find_start, with_start
 
     rank = torchrun_rank()
     if rank and rank.rank:
@@ -235,7 +235,7 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
             "the files of yours there before you use, fine-tune or export the model."
         )
     logs = [folder / "train.log"] if (folder / "train.log").is_file() else sorted(folder.glob("logs/*_0_log.out"))
-    logs = [*earlier_logs(str(parsed.restore_file)), *logs]
+    logs = [*earlier_logs(getattr(parsed, "restore_file", "")), *logs]
     write_report(folder, evaluation=evaluation, command=plan.command, logs=logs)
     if evaluation["answers"]:
         say("\nHeld-out sentences, one word masked in each; the five most probable tokens:\n")

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.data.mixture import data_folders, whole_paths
 from roberta_plugin.data.mmap_tokens import MmapTokens
@@ -52,16 +52,18 @@ from roberta_plugin.pretraining.pace import Pace
 from roberta_plugin.pretraining.ranks import slurm_ranks, with_training
 from roberta_plugin.pretraining.recipe import Recipe, load
 from roberta_plugin.pretraining.settings import PretrainSettings
-from roberta_plugin.pretraining.start import OPTION as START
-from roberta_plugin.pretraining.start import Start
 from roberta_plugin.pretraining.texts import text_bytes
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.record import differences, moved, options_of, refuse
 from roberta_plugin.settings import flag, short
 
+if TYPE_CHECKING:
+    from roberta_plugin.pretraining.start import Start  # imports torch, which plans and help do without
+
 logger = logging.getLogger(__name__)
 
 RECORD = "pretrain.json"
+START = "--finetune-from-model"
 _FREE = ("cores", "--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
 _WARNING = re.compile(r" \| WARNING \| roberta_plugin\S* \| (.*)")
 _STARTS = {START, "--restore-file", "--continue-once"}
@@ -313,13 +315,13 @@ def _asked(settings: PretrainSettings) -> dict[str, Any]:
 def earlier_logs(restore_file: str) -> list[Path]:
     """The logs of the pretrainings that one continues by --restore-file, the first one first; none for a new one."""
     logs: list[Path] = []
-    path = Path(restore_file)
-    while path.is_absolute() or path.exists():
+    while restore_file not in ("", "checkpoint_last.pt"):  # fairseq's default
+        path = Path(restore_file)
         folder = next((each for each in (path, *path.parents[:2]) if (each / RECORD).is_file()), None)
         if folder is None or (log := folder / "train.log") in logs or not log.is_file():
             break
         logs.insert(0, log)
-        path = Path(str((_read_record(folder) or {}).get("--restore-file") or ""))
+        restore_file = str((_read_record(folder) or {}).get("--restore-file") or "")
     return logs
 
 

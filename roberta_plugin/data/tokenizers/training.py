@@ -65,7 +65,7 @@ class TokenizerSettings(InputSettings):
     kind: str = setting(
         "byte_level_bpe",
         "byte_level_bpe: as in RoBERTa and GPT-2; sentencepiece: as in XLM-R, for many languages; character_bpe: on "
-        "words, as in BERT and in section 4.4 of the paper; whitespace: the words between white space",
+        "words, as in BERT; whitespace: the words between white space",
         choices=("byte_level_bpe", "sentencepiece", "character_bpe", "whitespace"),
     )
     input: tuple[str, ...] = setting(

@@ -152,7 +152,9 @@ def test_its_model_answers_here_as_there_and_starts_a_fine_tuning(theirs, tmp_pa
         ({"position_embedding_type": None}, "position_embedding_type is None, and of ESM only 'rotary'"),
         ({"is_folding_model": True}, "is_folding_model is True, and only False is read here"),
         ({"rope_theta": 1}, "rope_theta must be a number above 1, got 1"),
-        pytest.param({"rope_theta": 10**400}, "rope_theta must be a number above 1, got 1000", id="rope_theta: 1e400"),
+        pytest.param(
+            {"rope_theta": 10**400}, "rope_theta must be a number above 1, got a number of", id="rope_theta: 1e400"
+        ),
         ({"rope_theta": 5e4}, "rotary_embeddings.inv_freq has other frequencies than rope_theta (50000) gives"),
         (
             {"num_attention_heads": 2},

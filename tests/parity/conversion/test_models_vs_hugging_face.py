@@ -188,7 +188,7 @@ def test_tags_by_the_call_of_the_model_card_are_ours(tmp_path, sentencepiece):
     exec(start, names)
     for text, answer in zip(texts, found, strict=True):
         shown: list[tuple[str, str]] = []
-        names |= {"text": f"  {' '.join(text)} ", "print": lambda *values, shown=shown: shown.append(values)}
+        names |= {"text": " ".join(text), "print": lambda *values, shown=shown: shown.append(values)}
         exec(f"tokens = {loop}", names)
         assert shown == list(zip(text, answer["tags"], strict=True))
         num_alone += any(token["word"] in ("\u2581", "\u0120") for token in names["tokens"])

@@ -12,7 +12,7 @@ CONFIG = {"num_hidden_layers": 6, "max_position_embeddings": 64}
 
 def test_the_joined_projection_is_queries_keys_and_values_in_this_order():
     joined = torch.arange(3.0)[:, None].expand(3, 4).repeat_interleave(4, dim=0)
-    found = as_roberta({"model.layers.2.attn.Wqkv.weight": joined}, {})
+    found = as_roberta({"model.layers.2.attn.Wqkv.weight": joined}, {"no_linear_bias": True})
     for number, name in enumerate(("query", "key", "value")):
         assert found.pop(f"roberta.encoder.layer.2.attention.self.{name}.weight").eq(number).all(), name
     assert not found

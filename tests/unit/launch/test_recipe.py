@@ -590,5 +590,5 @@ def test_anchors_that_stand_for_more_than_anyone_writes_are_refused_at_once(tmp_
     with pytest.raises(ValueError, match=r"recipe\.yaml holds more than 100,000 values, once its anchors are written"):
         read_yaml(path)
     path.write_text("a: &a [*a]\n")
-    with pytest.raises(ValueError, match="once its anchors are written"):
+    with pytest.raises(ValueError, match=r"once its anchors are written|recursive"):  # by PyYAML's version
         read_yaml(path)

@@ -207,7 +207,7 @@ PRETRAINING = ("--task", "--criterion", "--tokens-per-sample", "--mask-prob")
     [
         ((), {"speed": {}}, "one of --tokens-per-second, --log"),
         ((), {"speed": {**ONE, **HALF}}, "one of --tokens-per-second"),
-        (("--tokens-per-sample", "0"), {"speed": HALF}, "--tokens-per-sample must be 3 or more"),
+        (("--tokens-per-sample", "0"), {"speed": HALF}, "--tokens-per-sample must be from 3 to"),
         (("--max-update", "-1"), {"speed": HALF}, "--max-update must be 0 or more, got -1"),
         ((), {"without": ("--max-update",)}, "no --max-update"),
         ((), {"without": ("--batch-size",), "batch_sequences": None}, "no --batch-size"),
