@@ -27,6 +27,9 @@ def write_report(path: Path, markdown: str, facts: Any) -> None:
     write_text(path.with_name(f"{path.name}.md"), markdown)
 
 
+_LEVELS = ("--", ":", "-.")
+
+
 class Line(NamedTuple):
     """A curve."""
 
@@ -42,7 +45,7 @@ class Panel:
     y_label: str
     lines: Sequence[Line]
     levels: Mapping[str, float] = field(default_factory=dict)
-    """Label -> height of a grey line from side to side, dashed and dotted in turn."""
+    """Label -> height of a grey line from side to side, dashed, dotted and both in turn."""
     height: float = 1.0  # relative to the other panels
 
 
@@ -65,7 +68,7 @@ def plot(path: Path, panels: Sequence[Panel], *, x_label: str, width: float, hei
                 style["label"] = drawable(style["label"])
             axes.plot(line.x, line.y, **{"linewidth": 1.0, **style})
         for number, (label, value) in enumerate(panel.levels.items()):
-            axes.axhline(value, color="#777777", linestyle=("--", ":")[number % 2], linewidth=1, label=drawable(label))
+            axes.axhline(value, color="#777777", linestyle=_LEVELS[number % 3], linewidth=1, label=drawable(label))
         axes.set_ylabel(panel.y_label)
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:

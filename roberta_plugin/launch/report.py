@@ -115,7 +115,8 @@ def draw(path: Path, curves: Mapping[tuple[str, str], Curve], *, loss: str = "lo
             levels |= count_levels({name: curve.values[-1]}, split=kind)
         elif name == "wps":
             speeds.append(Line(curve.updates, curve.values, {"linewidth": 0.8}))
-    panels = [Panel(y_label=loss, lines=losses, levels=levels, height=2), Panel(y_label="tokens/s", lines=speeds)]
+    panels = [Panel(y_label=loss, lines=losses, levels=levels, height=2)]
+    panels += [Panel(y_label="tokens/s", lines=speeds)] if speeds else []
     plot(path, panels, x_label="updates", width=7.5, height=6.0)
 
 
