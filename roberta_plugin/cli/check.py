@@ -36,7 +36,7 @@ def check(settings: CheckSettings, rules: LineRules, reading: InputSettings) -> 
     letters in a wrong encoding, normal forms, control characters, scripts, and how tokenizers split it. Shows the first
     lines with each fault, and what to do. More than 100 MB are sampled.
     """
-    from roberta_plugin.pretraining.text_look import look_at
+    from roberta_plugin.pretraining.text_look import NOT_COMPARED, look_at
 
     reading = replace(reading, rules=rules)
     sources = [reading.sources(patterns) if patterns else [] for patterns in (settings.text, settings.valid)]
@@ -51,6 +51,8 @@ def check(settings: CheckSettings, rules: LineRules, reading: InputSettings) -> 
         names = ", ".join(source.name for source in sources[0])
         raise ValueError(f"{names[:200]}: there is no text, only blank lines or nothing.")
     print("\n".join(look.check.describe()))
+    if look.is_too_large:
+        print(NOT_COMPARED)
     if look.overlap is not None and not look.overlap_is_large:
         print(look.overlap.describe())
     if settings.tokenizer:

@@ -16,12 +16,17 @@ from roberta_plugin.pretraining.texts import documents, split_documents
 MOST_SEEN = 0.02  # share of the held-out text that may be in the training text without a warning
 
 
+NOT_COMPARED = "The held-out text was not compared with the training text: together they have more than 100 MB."
+
+
 class Look(NamedTuple):
     """What was found."""
 
     check: TextCheck
     overlap: Overlap | None
     """None where the text is too large, or has nothing to hold out."""
+    is_too_large: bool = False
+    """True if the held-out text was not compared for that reason."""
 
     @property
     def overlap_is_large(self) -> bool:
@@ -48,9 +53,9 @@ def warnings_before(settings: PretrainSettings) -> list[str]:
     train, valid = (reading.sources(patterns) if patterns else [] for patterns in (settings.data, settings.valid))
     if any(source.is_stream or source.is_remote for source in [*train, *valid]):
         return []
-    warnings = [
-        f"WARNING: {warning.splitlines()[0]}" for warning in look_at(train, valid, rules=reading.rules).warnings()
-    ]
+    look = look_at(train, valid, rules=reading.rules)
+    warnings = [f"WARNING: {warning.splitlines()[0]}" for warning in look.warnings()]
+    warnings += [f"note: {NOT_COMPARED}"] if look.is_too_large else []
     words = [*settings.data, *(["--valid", *settings.valid] if settings.valid else [])]
     return [*warnings, f"`roberta check {shlex.join(words)}` shows the lines."] if warnings else []
 
@@ -69,7 +74,7 @@ def look_at(
     check = check_text(train, rules, on_read=on_read)
     rules = replace(rules, skip_bad_lines=True)  # they were counted
     if sum(source.size for source in [*train, *valid]) > MOST_BYTES:
-        return Look(check, None)
+        return Look(check, None, is_too_large=True)
     if valid:
         held_out, trained = _lines(valid, rules), _lines(train, rules)
     else:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from roberta_plugin.cli import main
+from roberta_plugin.pretraining import text_look
 from tests.tiny_tokenizers import train_tokenizer
 
 SENTENCES = (
@@ -46,6 +47,14 @@ def test_another_held_out_text_is_compared_and_a_sound_text_has_nothing_to_mend(
     other.write_text("sentence 7 of a sound text\n")
     assert main(["check", str(sound), "--valid", str(other)]) == 0
     assert "1 of 1 held-out lines (100.0%)" in capsys.readouterr().out
+
+
+def test_a_text_too_large_to_be_compared_with_its_held_out_part_is_said_to_be(text, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(text_look, "MOST_BYTES", 1000)
+    assert main(["check", str(text)]) == 0
+    assert text_look.NOT_COMPARED in capsys.readouterr().out
+    assert main(["pretrain", str(text), "--dry-run", "--output-dir", str(tmp_path / "run")]) == 0
+    assert f"note: {text_look.NOT_COMPARED}" in capsys.readouterr().out
 
 
 def test_a_dry_run_of_a_pretraining_has_the_warnings(text, tmp_path, capsys):
