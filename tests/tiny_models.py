@@ -17,7 +17,7 @@ MAX_POSITIONS = 40
 # The layers of ModernBERT (Warner et al. 2024), and all other options by which an encoder departs from RoBERTa.
 MODERN = {name: value for name, value in MODERNBERT.items() if "dropout" not in name}
 MODERN |= {"rotary_base": 1000.0, "rotary_base_local": 50.0, "attention_window": 4, "global_attention_every": 2}
-ROTARY = {"encoder_normalize_before": True, "position_encoding": "rotary"}  # the layers of ESM
+ROTARY = {"encoder_normalize_before": True, "position_encoding": "rotary"}
 SWITCHED = {
     "encoder_normalize_before": True,
     "no_first_attention_norm": True,

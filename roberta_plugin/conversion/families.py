@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from roberta_plugin.conversion import esm, modernbert, portable_code
+from roberta_plugin.conversion import modernbert, portable_code
 from roberta_plugin.conversion.fields import CONFIG
 from roberta_plugin.conversion.portable import MASKED_LM, PortableModel, has_module
 from roberta_plugin.foreign_fields import Table
@@ -30,16 +30,14 @@ class Family(Protocol):
     """Our switches that it lacks."""
     HEADS: tuple[str, ...]
     """Kinds of heads that both have."""
-    ACTIVATION: str | None
-    """The field of config.json for `--activation-fn`; None: it has gelu."""
+    ACTIVATION: str
+    """The field of config.json for `--activation-fn`."""
     DROPOUTS: Mapping[str, str]
     """Its own fields of config.json for dropout -> ours."""
     OF_ROBERTA: tuple[str, ...]
     """Fields of RoBERTa's config.json that it lacks."""
     SPECIAL_IDS: Mapping[str, str]
     """Its own fields of config.json for ids of special symbols -> these."""
-    HAS_POOLER: bool
-    """True if its class without a head adds a pooler, which transformers reports as missing unless told otherwise."""
     FIELDS: Table
 
     def describes(self, options: Mapping[str, Any]) -> bool:
@@ -58,7 +56,7 @@ class Family(Protocol):
         """The other way round."""
 
 
-FAMILIES: tuple[Family, ...] = (modernbert, esm, portable_code)
+FAMILIES: tuple[Family, ...] = (modernbert, portable_code)
 """The first that has all that a model has is its family; the last has all that any model has."""
 
 
@@ -80,7 +78,7 @@ def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
             return None
         for family in FAMILIES[:-1]:
             has_all = not options.keys() & {*family.LACKS} and (is_alone or kind in family.HEADS)
-            if family.describes(options) and has_all and (has_gelu or family.ACTIVATION is not None):
+            if family.describes(options) and has_all:
                 return family
     return portable_code
 
@@ -104,7 +102,7 @@ def needs_code(model: PortableModel) -> bool:
 def arguments_without_pooler(model: PortableModel) -> dict[str, Any]:
     """What the class without a head is called with, so that it adds no pooler with fresh weights."""
     family = family_of(layers_of(model.state), model.head.kind)
-    return {"add_pooling_layer": False} if family is None or family.HAS_POOLER else {}
+    return {"add_pooling_layer": False} if family is None else {}
 
 
 def check_switches(options: Mapping[str, Any], path: Path) -> None:

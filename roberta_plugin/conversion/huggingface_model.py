@@ -2,7 +2,7 @@
 
 Both describe the same architecture. Theirs has more options: those that RoBERTa lacks are refused, never ignored.
 
-What ModernBERT and ESM have otherwise is in `families`. RobertaFor..., XLMRobertaFor... and CamembertFor... share their
+What ModernBERT has otherwise is in `families`. RobertaFor..., XLMRobertaFor... and CamembertFor... share their
 names of parameters. Ours and theirs have the same rows of positions (two unused ones, then position 0), the same layers
 and heads. They differ in three things. Their embeddings have a token type, one vector that is added to every position;
 ours have not, so it is added to the positions. CamemBERT numbers <s> and </s> differently from fairseq
@@ -209,7 +209,8 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
         raise ValueError(
-            f"{path}: the model_type is {model_type!r}, which is not read: only {', '.join(MODEL_TYPES)} are RoBERTa."
+            f"{path}: the model_type is {model_type!r}, which is not read: only {', '.join(MODEL_TYPES)} are. Use it "
+            "with transformers; if it is an export of a model of yours, export that checkpoint again."
         )
     for name in (*_SIZES, "vocab_size", "max_position_embeddings"):
         value, least = config.get(name), ROWS_BEFORE_POSITIONS if name == "max_position_embeddings" else 0
@@ -232,7 +233,7 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     is_said = family is not None or config.get("classifier_dropout") is not None
     in_heads = "classifier_dropout" if is_said else "hidden_dropout_prob"  # as transformers has it
     entry = "hidden_act" if family is None else family.ACTIVATION
-    activation = "gelu" if entry is None else config.get(entry, "gelu")
+    activation = config.get(entry, "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise ValueError(f"{path}: {entry} must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
     return {
@@ -438,7 +439,7 @@ def with_base_prefix(
         path: of the parameters, for messages.
     """
     for older, name in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
-        state = {key.replace(older, name): value for key, value in state.items()}  # still written of ESM
+        state = {key.replace(older, name): value for key, value in state.items()}  # of 2019's files
     if family is not None:
         try:
             state = family.as_roberta(state, options)

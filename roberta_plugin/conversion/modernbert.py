@@ -26,7 +26,7 @@ MODEL_TYPE, CLASS = "modernbert", "ModernBert"
 _GATES = {"geglu": "gelu", "swiglu": "silu"}
 LACKS: tuple[str, ...] = ("qk_norm", "norm")
 HEADS: tuple[str, ...] = (MASKED_LM,)
-ACTIVATION: str | None = "classifier_activation"  # of the masked-LM head
+ACTIVATION: str = "classifier_activation"  # of the masked-LM head
 SPECIAL_IDS: Mapping[str, str] = {"cls_token_id": "<s>", "sep_token_id": "</s>"}
 DROPOUTS: Mapping[str, str] = {
     "embedding_dropout": "dropout",
@@ -38,7 +38,6 @@ OF_ROBERTA: tuple[str, ...] = (
     "position_embedding_type",
 )
 _OF_OTHER_HEADS = without_effect("only the masked-LM head is read")
-HAS_POOLER = False
 FIELDS: Table = {
     **CONFIG,
     **dict.fromkeys(

@@ -33,14 +33,13 @@ HEADS: tuple[str, ...] = (
     MASKED_LM, "classification", "multi_label", "regression", "tagging", "multiple_choice", "question_answering",
 )
 # fmt: on
-ACTIVATION: str | None = "hidden_act"
+ACTIVATION: str = "hidden_act"
 DROPOUTS: Mapping[str, str] = {"activation_dropout": "activation_dropout"}
 OF_ROBERTA: tuple[str, ...] = ("position_embedding_type", "type_vocab_size")
 SPECIAL_IDS: Mapping[str, str] = {}
 _KINDS = ("MaskedLM", "SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
 _CLASSES = {"AutoConfig": "Config", "AutoModel": "Model", **{f"AutoModelFor{kind}": f"For{kind}" for kind in _KINDS}}
 _AUTO_MAP = {auto: f"{CODE.stem}.{CLASS}{name}" for auto, name in _CLASSES.items()}
-HAS_POOLER = False
 FIELDS: Table = {
     **CONFIG,
     **dict.fromkeys((*_OPTIONS, *DROPOUTS, "num_segments"), USED),

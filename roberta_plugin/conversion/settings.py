@@ -68,7 +68,7 @@ class ImportSettings:
 
     source: Path = setting(
         REQUIRED,
-        "a folder of Hugging Face (RoBERTa, XLM-R, CamemBERT, ESM, ModernBERT), an archive of fairseq (.tar.gz), a "
+        "a folder of Hugging Face (RoBERTa, XLM-R, CamemBERT, ModernBERT), an archive of fairseq (.tar.gz), a "
         "checkpoint; or a name: org/name of the Hugging Face hub, or roberta.base and similar",
         flag="source",
     )

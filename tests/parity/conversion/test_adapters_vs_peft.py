@@ -26,7 +26,7 @@ TRUST = {"trust_remote_code": True}
 TEXTS = ["good bad good", "bad", "a good thing is not so bad, is it", ("good or bad", "is it")]
 
 
-@pytest.fixture(scope="module", params=[{}, ROTARY, {"qk_norm": True}], ids=["RoBERTa", "ESM", "code, segments"])
+@pytest.fixture(scope="module", params=[{}, {**ROTARY, "qk_norm": True}], ids=["RoBERTa", "code, segments"])
 def work(request, tmp_path_factory):
     """A base model, the same as a folder of Hugging Face, and the same with adapters and a head."""
     folder = tmp_path_factory.mktemp("adapters")

@@ -108,7 +108,7 @@ def test_fields_of_configurations_that_make_another_model_are_refused_by_name(th
     assert "auto_map" in notes[0] and "has fields that are not read here: spiral (7)." in notes[1] and len(notes) == 2
 
 
-@pytest.mark.parametrize("name", ["roberta", "xlm_roberta", "camembert", "roberta_prelayernorm", "esm", "modernbert"])
+@pytest.mark.parametrize("name", ["roberta", "xlm_roberta", "camembert", "roberta_prelayernorm", "modernbert"])
 def test_every_field_that_transformers_reads_to_compute_is_known(name):
     """By its code: is_causal is in no class's own list of fields, and was read here as without effect."""
     module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")

@@ -158,7 +158,7 @@ def test_every_switch_is_among_them():
     [
         ("classification", "ForSequenceClassification", MODERN),
         ("regression", "ForSequenceClassification", {"pooler_activation_fn": "relu"}),
-        ("multi_label", "ForSequenceClassification", RECIPE),
+        ("multi_label", "ForSequenceClassification", ROTARY),
         ("tagging", "ForTokenClassification", SWITCHED),
         ("multiple_choice", "ForMultipleChoice", ROTARY),
         ("question_answering", "ForQuestionAnswering", ROTARY),

@@ -53,6 +53,7 @@ def change_config(folder, **changes):
     ("changes", "words"),
     [
         ({"model_type": "bert"}, r"model_type is 'bert', which is not read: only roberta, xlm-roberta, camembert"),
+        ({"model_type": "esm"}, r"'esm', which is not read: only .* are. Use it with transformers; if it is an export"),
         ({"position_embedding_type": "relative_key"}, r"position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, r"is_decoder is True.* Use it with transformers"),
         ({"layer_norm_eps": "small"}, r"layer_norm_eps must be a number above 0, at most 1, got 'small'"),
