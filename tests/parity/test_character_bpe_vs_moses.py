@@ -80,7 +80,7 @@ def test_dictionary_has_all_pieces(tokenizer, folder):
     to_model = vocabulary.tokenizer_to_model(tokenizer)
     assert [vocabulary.symbols[index] for index in to_model] == tokenizer.symbols
     assert (to_model == vocabulary.unk_id).sum() == 1
-    assert vocabulary.num_binarized % 8 == 0
+    assert len(vocabulary) % 8 == 0
 
 
 def test_words_come_back(tokenizer, lines):

@@ -48,9 +48,9 @@ from roberta_plugin.progress import Progress
 from roberta_plugin.record import option_name
 from roberta_plugin.settings import REQUIRED, setting
 
-# Symbols of a model, <s> <pad> </s> <unk> and <mask> included, are a multiple of this: products with 8 n columns are the
-# fast ones of a GPU. (fairseq-preprocess counts without <mask>, which its task adds.) SentencePiece's have no symbols
-# beside its pieces, because the Unigram model of an export would find these in a text.
+# Symbols of a model, <s> <pad> </s> <unk> and <mask> included, are a multiple of this: products with 8 n columns are
+# fast on a GPU. (fairseq-preprocess counts without <mask>, which its task adds.) SentencePiece gets no made-up symbols,
+# because an export's Unigram model would find them in texts.
 _NUM_SPECIALS = 5
 _PADDING_FACTOR = 8
 # The number of threads affects the rounding of sums, so it is the same on all machines.
