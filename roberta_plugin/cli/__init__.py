@@ -4,8 +4,10 @@ A verb is a `Command` (`command.py`) of a module of this folder: its options are
 function gets these, prints and returns the exit code. An error that the user can fix (a wrong option, a missing or
 broken file) is printed as one line on stderr, with exit code 2; `--debug` shows the traceback.
 
-    doctor          check the installation; the folders for --user-dir and of the recipes
+    doctor          faults of an installation, and their remedies
+    user_dir        the folders for --user-dir and of the recipes
     pretrain        text or data-bin -> a model, by a recipe; a first pretraining
+    check           text -> its duplicates, leaks and markup
     text  inspect   text -> tokenizer -> data-bin, and what is in it
     finetuning      official files -> prepared data -> tuned models -> metrics
     models          a model and new text -> its answers; models for and from other programs
@@ -47,7 +49,7 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "doctor": Verb("check the installation, and say how to fix what is wrong", "doctor:doctor"),
+    "doctor": Verb("find faults of the installation, and say how to repair them", "doctor:doctor"),
     "demo": Verb("pretrain a small RoBERTa on the documentation inside your own Python, in minutes", "pretrain:demo"),
     "pretrain": Verb("pretrain on your own text, by a recipe that suits machine, text and hours", "pretrain:pretrain"),
     "recipes": Verb("list the recipes of pretraining, or show one", "pretrain:recipes"),
@@ -71,7 +73,7 @@ VERBS = {
     "fill-mask": Verb("predict the masked tokens of texts: predict --task-kind fill_mask", "models:predict"),
     "export": Verb("write a model for transformers, ONNX Runtime or fairseq", "models:export"),
     "import": Verb("read a model of Hugging Face or of fairseq", "models:import_model"),
-    "user-dir": Verb("print the folder for --user-dir of fairseq-train, or that of the recipes", "doctor:user_dir"),
+    "user-dir": Verb("print the folder for --user-dir of fairseq-train, or that of the recipes", "user_dir:user_dir"),
     "profile": Verb("show what a training step spends its time on", "plan:profile"),
     "plan": Verb("what a training costs: FLOPs, memory, hours, for any number of GPUs", "plan:plan"),
     "launch": Verb("train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits", "launch:launch"),

@@ -1,4 +1,4 @@
-"""roberta doctor and inspect: what is here, and whether it is whole."""
+"""roberta doctor and inspect: what is wrong, of an installation and of a folder of data."""
 
 import ast
 import json
@@ -8,10 +8,8 @@ import shutil
 
 import numpy as np
 import pytest
-from packaging.requirements import Requirement
 
 from roberta_plugin.cli import doctor, main
-from roberta_plugin.cli.doctor import Finding
 from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.vocabulary import Row, Vocabulary
@@ -20,72 +18,63 @@ from tests.forked_training import run_forked
 from tests.tiny_corpus import command, environment
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"), [("no-such-package-anywhere>=2", "missing"), ("numpy>=99", ">=99"), ("numpy>=1", "")]
-)
-def test_a_package_that_is_missing_or_too_old_comes_with_the_command_that_brings_it(asked, found):
-    finding = doctor.check_package(Requirement(asked))
-    assert found in finding.found
-    assert finding.remedy == (f'pip install "{asked}"' if found else "")
-
-
-def test_every_requirement_of_this_platform_but_fairseq_is_checked():
-    lines = ["ve-fairseq==0.12.3", "numpy>=1", "no-such-package-anywhere", 'torch>=2; python_version > "3"']
+def test_a_package_that_is_missing_or_too_old_comes_with_the_command_that_brings_it():
+    lines = ["ve-fairseq==0.12.3", "numpy>=1", "numpy>=99", "no-such-package>=2", 'torch>=2; python_version > "3"']
     lines += ["no-such-package-a; platform_system == 'Darwin'", "no-such-package-b>=1; extra == 'onnx'"]
-    findings = {finding.what: finding for finding in doctor.check_dependencies(lines)}
-    assert findings.keys() == {"roberta_plugin", "numpy", "no-such-package-anywhere", "torch"}
-    assert [name for name, finding in findings.items() if finding.remedy] == ["no-such-package-anywhere"]
-    assert any("extra ==" in line for line in doctor.requirements())
-    (finding,) = doctor.check_dependencies([])
-    assert "pip install" in finding.remedy, "the plugin itself is not installed"
+    old, missing = doctor.find_package_faults(lines)
+    assert old.what == "numpy" and ">=99 is needed" in old.found and old.remedy == 'pip install "numpy>=99"'
+    assert missing[:3] == ("no-such-package", "missing", 'pip install "no-such-package>=2"')
+    (fault,) = doctor.find_package_faults(None)
+    assert "pip install" in fault.remedy, "the plugin itself is not installed"
 
 
-def test_no_fairseq_two_of_them_and_a_check_that_raises_are_to_be_mended(monkeypatch):
+def test_no_fairseq_two_of_them_and_one_that_does_not_work_come_with_a_remedy(monkeypatch, tmp_path):
+    assert not [*doctor.find_fairseq_faults()]
+    monkeypatch.setattr(doctor.sys, "executable", str(tmp_path / "python"))
+    (fault,) = doctor.find_fairseq_faults()
+    assert fault.found == f"missing in {tmp_path}: fairseq-train, fairseq-validate" and fault.remedy
     for installed, words in (((), "missing"), (("fairseq", "ve-fairseq"), "several are installed")):
         monkeypatch.setattr(doctor, "installed_fairseqs", lambda installed=installed: dict.fromkeys(installed, "1.0"))
-        finding = doctor.check_fairseq()
-        assert words in finding.found and finding.remedy
+        fault = next(doctor.find_fairseq_faults())
+        assert words in fault.found and fault.remedy
 
     def broken():
         raise ImportError("libcudart.so.99 is gone\nand more")
 
-    finding = doctor.guarded("device", broken)
-    assert finding.found == "ImportError: libcudart.so.99 is gone" and finding.remedy
+    assert doctor.import_error("json", then=broken) == "json cannot be imported: ImportError: libcudart.so.99 is gone"
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-@pytest.mark.parametrize("remedy", ["", "pip install it"])
-def test_the_exit_code_says_whether_something_is_to_be_mended(monkeypatch, capsys, as_json, remedy):
-    monkeypatch.setattr(doctor, "examine", lambda: iter([Finding("torch", "2.13", ""), Finding("thing", "x", remedy)]))
-    assert main(["doctor", *(["--json"] if as_json else [])]) == bool(remedy)
+@pytest.mark.parametrize("is_needed", [True, False, None])
+def test_the_exit_code_says_whether_something_is_to_be_repaired(monkeypatch, capsys, is_needed):
+    faults = [] if is_needed is None else [doctor.Fault("thing", "x", "pip install it", is_needed)]
+    for name in ("package", "fairseq", "transformers", "device"):
+        monkeypatch.setattr(doctor, f"find_{name}_faults", lambda *_: [])
+    monkeypatch.setattr(doctor, "find_device_faults", lambda: faults)
+    assert main(["doctor"]) == bool(is_needed)
     shown = capsys.readouterr().out
-    if as_json:
-        report = json.loads(shown)
-        assert report["ok"] is not bool(remedy)
-        assert [finding["what"] for finding in report["findings"]] == ["torch", "thing"]
-    else:
-        assert ("Everything the plugin needs works." in shown) is not bool(remedy)
-        assert remedy in shown and "ok    torch: 2.13" in shown
-        assert ("FAULT thing: x" in shown and "1 to be mended" in shown) is bool(remedy)
+    assert ("Everything the plugin needs works." in shown) is not bool(is_needed)
+    assert ("thing: x\n      pip install it" in shown) is (is_needed is not None)
+    assert main(["doctor", "--json"]) == bool(is_needed)
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is not bool(is_needed) and len(report["findings"]) == len(faults)
 
 
-def test_transformers_that_cannot_be_imported_is_a_fault_and_the_torchaudio_behind_it_is_named(tmp_path):
+def test_this_environment_is_whole_and_a_broken_torchaudio_behind_transformers_is_named(tmp_path):
     """ve-fairseq brings a CUDA build of torchaudio beside any torch; transformers imports it and fails."""
     pytest.importorskip("transformers")
+    how = {"cwd": REPOSITORY, "timeout": 200, "fork_of": "fairseq"}
+    done = run_forked([*command("roberta"), "doctor"], environment=environment(), **how)
+    assert done.returncode == 0 and "FAULT" not in done.stdout, done.stdout
     (tmp_path / "torchaudio").mkdir()
     (tmp_path / "torchaudio" / "__init__.py").write_text("raise OSError('libc10_cuda.so: no such file')")
     (tmp_path / "torchaudio-2.11.0.dist-info").mkdir()
     (tmp_path / "torchaudio-2.11.0.dist-info" / "METADATA").write_text("Name: torchaudio\nVersion: 2.11.0\n")
     setting = {**environment(), "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"}
-    how = {"cwd": REPOSITORY, "environment": setting, "timeout": 200, "fork_of": "fairseq"}
-    done = run_forked([*command("roberta"), "doctor", "--json"], **how)
+    done = run_forked([*command("roberta"), "doctor", "--json"], environment=setting, **how)
     assert done.returncode == 1, done.stdout
-    found = {finding["what"]: finding for finding in json.loads(done.stdout)["findings"] if finding["remedy"]}
-    assert "2.11.0 cannot be imported" in found["torchaudio"]["found"]
-    assert "pip uninstall -y torchaudio" in found["torchaudio"]["remedy"]
-    assert "cannot be imported" in found["transformers"]["found"]
-    assert "torchaudio" in found["transformers"]["remedy"]
-    assert found["transformers"]["is_needed"]
+    (fault,) = (each for each in json.loads(done.stdout)["findings"] if each["is_needed"])
+    assert fault["what"] == "transformers" and "cannot be imported" in fault["found"]
+    assert fault["remedy"] == "pip uninstall -y torchaudio"
 
 
 @pytest.mark.parametrize(("cuda", "is_noted"), [(None, False), ("13.0", True)])
@@ -93,17 +82,11 @@ def test_a_cuda_build_of_torch_without_a_gpu_is_a_note(monkeypatch, cuda, is_not
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", cuda)
-    finding = doctor.check_device()
-    assert ("build for CUDA 13.0" in finding.found) is is_noted
-    assert ("nvidia-smi" in finding.remedy) is is_noted
-    assert not (finding.remedy and finding.is_needed)
-
-
-def test_commands_of_fairseq_that_are_missing_are_to_be_mended(monkeypatch, tmp_path):
-    assert doctor.check_plugin().remedy == ""
-    monkeypatch.setattr(doctor.sys, "executable", str(tmp_path / "python"))
-    finding = doctor.check_plugin()
-    assert finding.found == f"missing in {tmp_path}: fairseq-train, fairseq-validate" and finding.remedy
+    faults = [*doctor.find_device_faults()]
+    assert [("build for CUDA 13.0" in each.found, "nvidia-smi" in each.remedy) for each in faults] == [
+        (True, True)
+    ] * is_noted
+    assert not any(each.is_needed for each in faults)
 
 
 @pytest.fixture
