@@ -19,9 +19,10 @@ import types
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
+OnResume = Literal["same", "free", "batch"]  # what may change of an option when a run resumes
 BAGS = ("sbatch", "env")  # settings that hold names and values
 REQUIRED = dataclasses.MISSING
 MISSING = "???"  # fairseq's and omegaconf's mark of a field without a default
@@ -33,7 +34,7 @@ _MANY = (tuple, Sequence)
 _KINDS = {int: "a whole number", float: "a number"}
 
 
-def setting(default: Any, help_text: str, **more: Any) -> Any:
+def setting(default: Any, help_text: str, *, on_resume: OnResume = "same", **more: Any) -> Any:
     """A field with a default (REQUIRED: none; dict: an empty one) and a help text, which ends with limits and default.
 
     `more` may have `flag`, the option's name if it is not the field's (without dashes: a positional argument), what
@@ -48,10 +49,15 @@ def setting(default: Any, help_text: str, **more: Any) -> Any:
                             no values: any that is given
         excludes            fields that cannot be given together with this one
 
+    `on_resume` says of an option of fairseq-train what may change when a run resumes (`launch/resume_policy.py`). By
+    default, another value is refused.
+
     `road` names what of a command the option is for, where the command has several ways: `check_roads` refuses it on
     the others.
     """
-    metadata = {**more, "help": help_text + _help_end(default, more)}
+    if on_resume not in typing.get_args(OnResume):
+        raise ValueError(f"on_resume must be {' or '.join(typing.get_args(OnResume))}, got {on_resume!r}.")
+    metadata = {**more, "on_resume": on_resume, "help": help_text + _help_end(default, more)}
     if default is dict:
         return dataclasses.field(default_factory=dict, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

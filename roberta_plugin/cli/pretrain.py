@@ -17,7 +17,7 @@ from roberta_plugin.data.text_inputs_files import ENDINGS
 from roberta_plugin.data.text_inputs_remote import without_secrets
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.launch.options_file import recipe_path
-from roberta_plugin.launch.recipe import check_changes
+from roberta_plugin.launch.recipe_checks import check_changes
 from roberta_plugin.launch.resources import check_resources
 from roberta_plugin.launch.slurm_commands import check_partition
 from roberta_plugin.locks import only_process
@@ -149,7 +149,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
 def submit(plan: Plan, *, dry_run: bool = False) -> bool:
     """Submit the training to SLURM, if it is neither there nor finished; whether it is finished."""
     from roberta_plugin.cli.launch import in_words
-    from roberta_plugin.launch.recipe import active_job
+    from roberta_plugin.launch.recipe_checks import active_job
     from roberta_plugin.launch.submission import launch
 
     assert plan.ranks is not None

@@ -11,7 +11,10 @@
     run_folder.py      one run, launched or of a sweep: its record, its state, its attempts, its lock
     report.py          report.md of a launched run and its curves; logs and ends of attempts, for people
 
-    recipe.py          config file + flags -> LaunchSettings, checked -> fairseq-train's arguments for the GPUs
+    recipe.py          config file + flags -> LaunchSettings -> fairseq-train's arguments for the GPUs
+    recipe_checks.py   what is refused before a job is submitted
+    resume_policy.py   what may change when a run resumes, of each option
+    resume_changes.py  two records of a run -> what differs and may not
     submission.py      a recipe, or runs of a sweep -> copy of the code, batch script, job  ^ on the login node
     ---------------------------------------------------------------------------------------------------
     rendezvous.py      a free port; SLURM's environment -> rank, world size, address        v on the cluster, in order

@@ -42,7 +42,8 @@ from roberta_plugin.files import atomic_write
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch import preflight, restart
 from roberta_plugin.launch.process import tracker_variables
-from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_recipe
+from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.launch.recipe_checks import check_changes, check_recipe
 from roberta_plugin.launch.rendezvous import RankInfo, attempt, distributed_arguments, port_of, rank_from_environment
 from roberta_plugin.launch.resources import written_variables
 from roberta_plugin.launch.run_folder import DONE, FAILED, ITSELF, Attempt, RunFolder, add_jobs, write_record

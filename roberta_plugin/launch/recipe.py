@@ -2,7 +2,7 @@
 
 A *recipe* is such a file; slurm/README.md has the format. It may name another one by `base: FILE` and then holds only
 the differences. `recipe: NAME` under `train` starts from the options of a recipe of `roberta recipes`, or of a file.
-Below, the checks before a job is submitted: each refusal names the option and the remedy.
+`recipe_checks.py` has the checks before a job is submitted.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ import dataclasses
 import itertools
 import os
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from roberta_plugin.data.mixture import whole_paths
 from roberta_plugin.launch import arguments as train_arguments
-from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.launch.batch_size import plan_batch, sequences_in_tokens
 from roberta_plugin.launch.options_file import (
@@ -33,14 +30,11 @@ from roberta_plugin.launch.options_file import (
 )
 from roberta_plugin.launch.resources import (
     Resources,
-    check_resources,
-    check_text,
     keep_secrets,
     read_resources,
     with_entries,
 )
-from roberta_plugin.launch.run_folder import ITSELF, RunRecord, own_jobs, read_record
-from roberta_plugin.record import differences, moved, option_name, refuse
+from roberta_plugin.launch.run_folder import RunRecord
 from roberta_plugin.settings import BAGS, REQUIRED, setting
 
 BATCHES = ("batch_sequences", "batch_tokens")
@@ -319,144 +313,13 @@ def batch_arguments(recipe: LaunchSettings) -> tuple[str, ...]:
         return options
     grown = value_of(arguments, "--grow-max-tokens", needed_for="")
     whole = int(value_of(arguments, "--max-tokens", needed_for=""))
-    return (*options, "--grow-max-tokens", _scaled(grown, plan.per_gpu * length, whole))
+    return (*options, "--grow-max-tokens", scale_growth(grown, plan.per_gpu * length, whole))
 
 
-def _scaled(growth: str, numerator: int, denominator: int = 1) -> str:
+def scale_growth(growth: str, numerator: int, denominator: int = 1) -> str:
     """The values of a growth times a fraction.
 
     Example:
-        _scaled("0:1024 2500:2048", 1, 2)  ->  "0:512 2500:1024"
+        scale_growth("0:1024 2500:2048", 1, 2)  ->  "0:512 2500:1024"
     """
     return re.sub(r":(\d+)", lambda size: f":{int(size[1]) * numerator // denominator}", growth)
-
-
-# By the beginnings of their names in fairseq's namespace.
-FREE = (
-    # how an update's batch is shared out and computed; the batch is compared instead
-    *("batch_size", "required_batch_size", "max_tokens", "update_freq", "update_seq", "num_workers", "cpu"),
-    *("data_buffer_size", "distributed", "device_id", "ddp", "bucket_cap", "fix_batches", "find_unused", "broadcast"),
-    *("nprocs", "tpu", "fp16_", "min_loss_scale", "threshold_loss_scale", "on_cpu_convert", "empty_cache"),
-    *("attention_backend", "compile", "gradient", "memory_efficient", "all_gather", "heartbeat", "localsgd", "slowmo"),
-    *("pipeline", "zero", "use_sharded"),
-    # logging, saving, validation, and the end of the run
-    *("log", "tensorboard", "wandb", "azureml", "aim", "no_progress", "profile", "plasma", "suppress"),
-    *("reset_logging", "save", "keep", "no_", "checkpoint", "write_checkpoints"),
-    *("load_checkpoint", "best_checkpoint", "maximize_best", "valid", "disable_valid", "ignore_unused_valid"),
-    *("max_valid", "fixed_validation", "skip_invalid", "patience", "max_update", "max_epoch", "stop", "user_dir"),
-    *("model_parallel", "use_plasma", "simul", "quant", "async", "combine_valid", "dataset_impl", "continue_once"),
-    *("finetune_from", "use_bmuf", "criterion_log"),
-)
-COMPARED = {"no_mask", "no_shuffle"}  # though they begin like one of FREE
-
-
-def check_recipe(recipe: LaunchSettings) -> tuple[str, ...]:
-    """Check all that needs no SLURM: numbers, options, data, the run folder; return fairseq-train's arguments.
-
-    Raises:
-        ValueError: for options that contradict each other or that fairseq-train does not know.
-        FileNotFoundError: for a data folder that is missing.
-        PermissionError: for a run folder that cannot be written to.
-    """
-    check_resources(recipe)
-    texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
-    check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
-    arguments = complete(recipe)
-    train_arguments.checked(arguments)
-    check_run_dir(recipe)
-    return arguments
-
-
-def check_run_dir(recipe: LaunchSettings) -> None:
-    """Refuse a run folder that cannot be written to, or whose name something else would read otherwise."""
-    output_dir = recipe.output_dir
-    reasons = {
-        os.pathsep: "the job finds the run's copy of the code by PYTHONPATH, where a colon separates folders",
-        "%": "SLURM replaces patterns such as %j in the names of its logs",
-        "\\": "SLURM drops backslashes in the names of its logs",
-        **({",": "it separates the folders that a container sees"} if recipe.container is not None else {}),
-    }
-    for character, reason in reasons.items():
-        if character in str(output_dir.absolute()):
-            raise ValueError(f"--output-dir {output_dir}: its full path must not hold {character!r}, because {reason}.")
-    folder = output_dir
-    while not folder.exists():
-        folder = folder.parent
-    probe = folder / f".{secrets.token_hex(4)}.tmp"
-    try:
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise PermissionError(
-            f"The run folder {output_dir} cannot be written to ({error.strerror}: {folder}): choose another "
-            f"--output-dir, on a file system that all nodes share."
-        ) from error
-    if os.path.lexists(output_dir) and not output_dir.is_dir():
-        raise PermissionError(f"The run folder {output_dir} is a file: choose another --output-dir.")
-
-
-def check_no_job(output_dir: Path) -> None:
-    """Refuse a run folder whose job is still active."""
-    if active := active_job(output_dir):
-        job_id, state = active
-        raise ValueError(
-            f"Job {job_id} of the run folder {output_dir} is still {state}: two trainings would write the "
-            f"same checkpoints. Cancel it with `scancel {job_id}`, or choose another --output-dir."
-        )
-
-
-def active_job(output_dir: Path) -> tuple[str, str] | None:
-    """The job of a run that waits or runs, and its state."""
-    job_id = own_jobs(output_dir).get(ITSELF)
-    job = slurm_commands.jobs([job_id]).get(job_id) if job_id else None
-    return (job_id, job.state) if job_id and job and job.is_active else None
-
-
-def check_changes(
-    recipe: LaunchSettings, arguments: tuple[str, ...], *, accepted_by: str = "--accept-changes"
-) -> tuple[str, ...]:
-    """All accepted changes since the run began, those of this launch last.
-
-    A run folder keeps the settings that it began with, except those that concern the machines, such as the number of
-    GPUs or the last update. `accepted_by` is the option of the command that accepts all others; empty: it has none.
-
-    Raises:
-        ValueError: for a change that was not, with the old and the new value.
-    """
-    before = read_record(recipe.output_dir)
-    if before is None:
-        return ()
-    from roberta_plugin.fairseq_workarounds.command_line import without_removed
-
-    old, new = ({name: getattr(run, name) for name in ("batch_sequences", "batch_tokens")} for run in (before, recipe))
-    is_batch_set = any(new.values())
-    if before.arguments:
-        old |= _options(tuple(without_removed(before.arguments)), folder=before.folder)
-        new |= _options(arguments)
-        save_dir = Path(new["save_dir"])  # with which the data may have moved
-        old["data"] = moved(old["data"], before=old["save_dir"], now=save_dir, among=[new["data"]])
-        for options, gpus in ((old, before.num_gpus), (new, recipe.num_gpus)):
-            if growth := options.get("grow_max_tokens"):  # on all GPUs
-                options["grow_max_tokens"] = _scaled(growth, gpus * int(options["update_freq"][0]))
-        for name in () if is_batch_set else ("batch_size", "max_tokens"):
-            was, now = (int(options[name] or 0) * int(options["update_freq"][0]) for options in (old, new))
-            if was != now:  # the number of GPUs alone may change the batch
-                batch = f"{option_name(name)} x --update-freq x GPUs"
-                old[batch], new[batch] = was * before.num_gpus, now * recipe.num_gpus
-    changes = differences(old, new, free=lambda name: name.startswith(FREE) and name not in COMPARED)
-    if changes and before.asked and recipe.asked:
-        changes = differences(before.asked, recipe.asked, free=lambda name: not name.startswith("--")) or changes
-    if not recipe.accept_changes:
-        refuse(
-            f"The run folder {recipe.output_dir} was begun with other settings",
-            changes,
-            "Keep them (the number of GPUs may change), or choose another --output-dir"
-            + (f", or accept the change by {accepted_by}." if accepted_by else "."),
-        )
-    return (*before.changes, *map(str, changes))
-
-
-def _options(arguments: tuple[str, ...], *, folder: str = "") -> dict[str, Any]:
-    """All options of fairseq-train, by their names in its namespace; its data by whole paths, seen from the folder."""
-    options = vars(train_arguments.parse(arguments))
-    return {**options, "data": whole_paths(options["data"] or "", seen_from=folder)}

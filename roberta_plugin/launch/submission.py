@@ -40,7 +40,8 @@ from roberta_plugin.launch.arguments import PACKAGE, user_dir_of, with_code
 from roberta_plugin.launch.job import PORT_VARIABLE, PREEMPTION, RunJob, TrainingJob
 from roberta_plugin.launch.options_file import recipe_files
 from roberta_plugin.launch.process import tracker_variables, variables_shown
-from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_no_job, check_recipe
+from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.launch.recipe_checks import check_changes, check_no_job, check_recipe
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
 from roberta_plugin.launch.resources import (
     Resources,

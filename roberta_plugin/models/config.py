@@ -152,27 +152,31 @@ class FastRobertaConfig(FairseqDataclass):
     )
     untie_weights_roberta: bool = setting(False, "give the LM head a separate output matrix instead of the embeddings")
     checkpoint_activations: bool = setting(
-        False, "recompute each layer in the backward pass: less memory, a third more time"
+        False, "recompute each layer in the backward pass: less memory, a third more time", on_resume="free"
     )
     compile_layers: bool = setting(
         False,
         "compile the encoder's layers, and on a GPU embeddings, LM head and loss, with torch.compile: minutes at the "
         "start, faster steps on a GPU",
+        on_resume="free",
     )
     gradient_sum: GRADIENT_SUMS = setting(  # type: ignore[valid-type]
         "half",
         "of the ranks' gradients under --bf16 and --fp16. half: in that type; fp32: rounded once, for 2 bytes more a "
         "parameter to send; worth it from some 64 GPUs on",
+        on_resume="free",
     )
     attention_backend: ATTENTION_BACKENDS = setting(  # type: ignore[valid-type]
-        "auto", "implementation of attention; auto chooses by device, dropout and batch"
+        "auto", "implementation of attention; auto chooses by device, dropout and batch", on_resume="free"
     )
     matmul_precision: MATMUL_PRECISIONS = setting(  # type: ignore[valid-type]
         "highest",
         "of matrix products in an fp32 training. highest: fp32; high: TF32 on a GPU that has it; medium: "
         "also bf16 on a CPU that has it, with sums in fp32. For the whole process",
     )
-    load_checkpoint_heads: bool = setting(False, "take over the classification heads found in a checkpoint")
+    load_checkpoint_heads: bool = setting(
+        False, "take over the classification heads found in a checkpoint", on_resume="free"
+    )
 
 
 SWITCHES = {item.name: item for item in fields(FastRobertaConfig) if item.metadata.get("is_switch")}

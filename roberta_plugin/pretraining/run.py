@@ -34,7 +34,8 @@ from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch import process
 from roberta_plugin.launch.log import parse_line, show_on
 from roberta_plugin.launch.options_file import replaced_by
-from roberta_plugin.launch.recipe import FREE, LaunchSettings, complete
+from roberta_plugin.launch.recipe import LaunchSettings, complete
+from roberta_plugin.launch.resume_policy import SAME, policies
 from roberta_plugin.launch.run_folder import RUN, read_record
 from roberta_plugin.machine import num_cores
 from roberta_plugin.pretraining.choice import (
@@ -173,7 +174,7 @@ def make_plan(
         left, further = start.fitted(left, further), [*start.words(further), *further]
     arguments = command(left, machine, data, folder=settings.folder, further=further)
     promised = command(original, machine, data, folder=settings.folder)
-    is_changed = bool(differences(options_of(promised), options_of(arguments), free=_leaves_result))
+    changes = differences(options_of(promised), options_of(arguments), named=str)
     if ranks is not None:
         asked = {**_asked(settings), "machine": asdict(first or machine)}
         ranks = with_training(ranks, arguments, recipe, options=options, asked=asked)
@@ -198,15 +199,20 @@ def make_plan(
             "recipe's own: see the first lines of its log."
         )
         is_timed = False
-    is_changed = is_changed or of_command.tokens() != original.tokens()
+    is_changed = of_command.tokens() != original.tokens() or _changes_result([each.name for each in changes], parsed)
     return Plan(
         of_command, machine, tokens, arguments, parsed, why, original, is_changed, is_timed, notes, ranks, start
     )
 
 
-def _leaves_result(option: str) -> bool:
-    """Whether a result is still that of the recipe with another value; how many tokens are read is counted."""
-    return option == "--seed" or option.removeprefix("--").replace("-", "_").startswith(FREE)
+def _changes_result(options: Sequence[str], parsed: argparse.Namespace) -> bool:
+    """True if other values of these options make the result another one than that of the recipe.
+
+    The number of tokens that are read is counted apart, and another seed is as good.
+    """
+    policy = policies(parsed)
+    names = {option.removeprefix("--").replace("-", "_") for option in options} - {"seed"}
+    return any(policy.get(name, SAME) == SAME for name in names)
 
 
 def _tokens(settings: PretrainSettings, data: str) -> tuple[int, bool]:

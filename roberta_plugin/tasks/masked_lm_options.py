@@ -113,18 +113,20 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         "default on a GPU in half precision that has a kernel for it",
         excludes=("no_pack_sequences",),
     )
-    no_pack_sequences: bool = setting(False, "pad the blocks of a batch on a GPU too")
+    no_pack_sequences: bool = setting(False, "pad the blocks of a batch on a GPU too", on_resume="free")
     update_sequences: Optional[int] = setting(
         None,
         "blocks of an update on all ranks together; if they cannot be shared out evenly, batches differ by one block. "
         "`roberta launch` sets it",
         default_text="--batch-size x ranks x --update-freq",
         smallest=1,
+        on_resume="batch",
     )
     no_baselines: bool = setting(
         False,
         "do not count the training text to log what unigrams, bigrams and counts of both neighbors would reach "
         "(unigram_loss, bigram_loss, neighbors_loss); rank 0 counts once",
+        on_resume="free",
     )
     shorten_method: str = setting("none", "fairseq's; only none: long lines are split, and nothing is left out")
     shorten_data_split_list: str = setting("", "fairseq's; without effect, as --shorten-method")

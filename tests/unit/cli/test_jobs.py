@@ -10,7 +10,7 @@ import pytest
 from roberta_plugin.cli import build_parser, jobs
 from roberta_plugin.fairseq_workarounds.heartbeats import Slowest
 from roberta_plugin.launch import slurm_commands
-from roberta_plugin.launch.recipe import active_job
+from roberta_plugin.launch.recipe_checks import active_job
 from roberta_plugin.launch.restart import LEFT_ALONE, Decision, End, Limits, write_attempt
 from roberta_plugin.launch.run_folder import (
     ITSELF,

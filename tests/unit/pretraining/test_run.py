@@ -14,7 +14,7 @@ import pytest
 from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, InputSettings, LineRules
 from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.launch.recipe import check_changes
+from roberta_plugin.launch.recipe_checks import check_changes
 from roberta_plugin.launch.run_folder import write_record
 from roberta_plugin.pretraining.run import (
     RECORD,
