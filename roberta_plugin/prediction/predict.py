@@ -25,7 +25,7 @@ from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.hub.running import usable_device
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
-from roberta_plugin.prediction.writing import check_output, is_array, open_output, partial_path
+from roberta_plugin.prediction.writing import check_output, open_output, partial_path
 from roberta_plugin.progress import Progress
 from roberta_plugin.tables import (
     IN_MEMORY,
@@ -77,17 +77,13 @@ def predict(settings: PredictSettings) -> PredictResult:
     if settings.output is not None:
         check_output(settings.output)
     kind = open_kind(settings)
-    if is_array(settings.output) and kind.name != "embedding":
-        raise ValueError(f"--output {settings.output}: only embeddings are written as .npy. Name a .jsonl file.")
-    if kind.name == "embedding" and settings.output is not None and named_format(settings.output) in ("csv", "tsv"):
-        raise ValueError(f"--output {settings.output}: embeddings are written as .npy, .parquet or .jsonl. Name one.")
     started = time.monotonic()
     counts = dict.fromkeys(("answers", "error", "truncated"), 0)
     total = None if settings.input is None else sum(file.stat().st_size for file in files_of(settings.input))
     with Progress("predict", total, is_shown=settings.show_progress) as bar:
         rows = _Rows(kind, settings)
         try:
-            with open_output(settings.output, dim=kind.hub.dim) as writer:
+            with open_output(settings.output) as writer:
                 for answer in _answers(kind, settings, rows):
                     writer.write(answer)
                     if rows.are_live:
@@ -99,8 +95,7 @@ def predict(settings: PredictSettings) -> PredictResult:
         except StoppedError as error:
             kept = ""
             if settings.output is not None:
-                form = "" if is_array(settings.output) else ", as JSON Lines"
-                kept = f" The answers before it are in {partial_path(settings.output)}{form}."
+                kept = f" The answers before it are in {partial_path(settings.output)}, as JSON Lines."
             source = settings.input or ("the command line" if settings.texts else "standard input")
             raise ValueError(f"{source}, {error}{kept}") from None
     return PredictResult(

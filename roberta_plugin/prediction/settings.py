@@ -46,8 +46,7 @@ class PredictSettings(Checked):
     )
     output: Path | None = setting(
         None,
-        "answers; - is standard output (default). The name says the format: .jsonl, .csv, .tsv (also compressed), "
-        ".parquet, .arrow; .npy for embeddings",
+        "answers; - is standard output (default). The name says the format: .jsonl, .csv, .tsv or .parquet",
         metavar="FILE",
     )
     format: Format | None = setting(None, "format of the input (default: by its name, or first line)", road="file")

@@ -97,13 +97,7 @@ class Embedding(TableKind):
         names = [name for name in self.names_of(1) if name != column]
         is_single = not any(name in row.values for name in names)
         if self.is_answering:
-            texts = (first,) if is_single else (first, text_of(row, names, option="--text-pair-column"))
-            if len(texts) == 2 and self.is_trained and str(self.options.output).lower().endswith(".npy"):
-                raise ValueError(
-                    f"{row.where}: two texts have a score instead of a vector. Leave the second one out, or write "
-                    "JSON Lines."
-                )
-            return texts
+            return (first,) if is_single else (first, text_of(row, names, option="--text-pair-column"))
         if not names or (is_single and self.settings["embedding_loss"] == SIMCSE):
             return (first,)
         pair = text_of(row, names, option="--text-pair-column")

@@ -243,7 +243,7 @@ def test_a_damaged_checkpoint_is_named_on_every_road(tmp_path, damage, capsys):
     read = ["predict", str(folder), "--input", str(tmp_path / "in.jsonl")]
     roads = [
         [*read, "--output", str(tmp_path / "out.jsonl")],
-        [*read, "--task-kind", "embedding", "--output", str(tmp_path / "out.npy")],
+        [*read, "--task-kind", "embedding", "--output", str(tmp_path / "out.csv")],
         ["export", str(folder), "--to", "huggingface", *written[:2]],
         ["import", str(folder), *written[2:4]],
         ["tokenizer", "extend", "--checkpoint", str(folder), "--add", "haemo", *written[4:6]],
