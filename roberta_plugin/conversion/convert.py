@@ -9,20 +9,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from huggingface_hub import cached_assets_path, constants
 
 from roberta_plugin import __version__, register
-from roberta_plugin.conversion import named_models
+from roberta_plugin.conversion import huggingface, model_card, named_models, onnx_model, peft_adapter
 from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
 from roberta_plugin.conversion.families import check_switches, needs_code
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
-from roberta_plugin.conversion.model_card import CARD, SENTENCE_TRANSFORMERS, card, numbers_in_words
+from roberta_plugin.conversion.model_card import CARD, card, numbers_in_words
 from roberta_plugin.conversion.model_files import find_checkpoint, format_of
 from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import write_onnx
@@ -39,6 +39,16 @@ from roberta_plugin.models.checkpoints import NEXT_SENTENCE, SEGMENTS, merge_seg
 from roberta_plugin.models.config import check_has_no_switch
 
 logger = logging.getLogger(__name__)
+
+SENTENCE_TRANSFORMERS: Final = "sentence-transformers"
+# What a model card says of the use of a folder, by its format
+_USAGE: Mapping[Format, Callable[[PortableModel], str]] = {
+    "huggingface": model_card.usage,
+    "fairseq": lambda model: "See the file NOTE.",
+    "onnx": onnx_model.usage,
+    "peft": peft_adapter.usage,
+    SENTENCE_TRANSFORMERS: huggingface.usage_of_sentence_transformers,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +111,7 @@ def export_model(settings: ExportSettings) -> ConversionResult:
             write_adapter(model, folder)
         else:
             notes += write_onnx(model, folder, int8_sample=settings.int8_sample)
-        write_text(folder / CARD, card(model, settings))
+        write_text(folder / CARD, card(model, settings, usage=_USAGE[settings.to](model)))
     pushed = "" if settings.push is None else named_models.push(settings.output_dir, settings)
     return ConversionResult(folder=settings.output_dir, model=model, notes=tuple(notes), pushed=pushed)
 

@@ -99,6 +99,11 @@ def needs_code(model: PortableModel) -> bool:
     return family_of(layers_of(model.state), model.head.kind) is portable_code
 
 
+def trust(model: PortableModel) -> str:
+    """The argument, in code, that opens the export of a model that needs code."""
+    return ", trust_remote_code=True" if needs_code(model) else ""
+
+
 def arguments_without_pooler(model: PortableModel) -> dict[str, Any]:
     """What the class without a head is called with, so that it adds no pooler with fresh weights."""
     family = family_of(layers_of(model.state), model.head.kind)

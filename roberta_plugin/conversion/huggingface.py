@@ -29,7 +29,14 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers, read_tensors
 from roberta_plugin.conversion import portable_code
-from roberta_plugin.conversion.families import arguments_without_pooler, family_called, family_of, fields_of, layers_of
+from roberta_plugin.conversion.families import (
+    arguments_without_pooler,
+    family_called,
+    family_of,
+    fields_of,
+    layers_of,
+    trust,
+)
 from roberta_plugin.conversion.fields import check_config, vectors_of
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
@@ -96,6 +103,12 @@ def write_huggingface(
     if family is portable_code:
         shutil.copyfile(portable_code.CODE, folder / portable_code.CODE.name)
     write_json(folder / CONFIG, config, ensure_ascii=False)
+
+
+def usage_of_sentence_transformers(model: PortableModel) -> str:
+    """What a model card says of the use of a folder of sentence-transformers."""
+    call = f'vectors = SentenceTransformer("FOLDER"{trust(model)}).encode(["A text.", "Another one."])'
+    return f"```python\nfrom sentence_transformers import SentenceTransformer\n\n{call}\n```"
 
 
 def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:

@@ -76,6 +76,16 @@ class _Graph(nn.Module):
         return outputs if isinstance(outputs, Tensor) else tuple(outputs)
 
 
+def usage(model: PortableModel) -> str:
+    """What a model card says of the graph."""
+    outputs = " and ".join(f"`{name}`" for name in model.head.facts.onnx_outputs)
+    of_texts = ", a vector for each text, pooled and normalized as below" if model.head.is_encoder else ""
+    return (
+        "`model.onnx` takes `input_ids` and `attention_mask`, int64 of any batch and length; `tokenizer.json` makes "
+        f"them. It gives {outputs}{of_texts}."
+    )
+
+
 def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) -> list[str]:
     """Write model.onnx, the tokenizer and, if asked, model.int8.onnx into an existing folder.
 

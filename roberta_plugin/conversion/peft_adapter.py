@@ -17,7 +17,7 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
-from roberta_plugin.conversion.families import family_of, layers_of
+from roberta_plugin.conversion.families import family_of, layers_of, trust
 from roberta_plugin.conversion.fields import check_adapter
 from roberta_plugin.conversion.huggingface import complete, read_safetensors, write_weights
 from roberta_plugin.conversion.huggingface_model import TRUNK, check_head, to_hugging_face, with_base_prefix
@@ -30,6 +30,17 @@ WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _TASKS = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "QuestionAnswering": "QUESTION_ANS"}
 _ADVICE = "Copy the file again."
+
+
+def usage(model: PortableModel) -> str:
+    """What a model card says of the use of an adapter."""
+    name = f"AutoModel{model.head.hugging_face.suffix}"
+    return (
+        "A low-rank adapter and a head, for the model that it was trained on:\n\n```python\nfrom peft import "
+        f"PeftModel\nfrom transformers import {name}\n\n"
+        f'base = {name}.from_pretrained("THAT MODEL", num_labels={model.head.num_outputs}{trust(model)})\n'
+        'model = PeftModel.from_pretrained(base, "FOLDER")\n```'
+    )
 
 
 def write_adapter(model: PortableModel, folder: Path) -> None:

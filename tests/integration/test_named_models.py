@@ -130,7 +130,7 @@ def test_an_export_is_uploaded_by_the_command_and_a_token_is_asked_for_first(hub
     words = ["export", "org/classifier", "--to", "huggingface", "--output-dir", "export", "--push", "me/copy"]
     refused = roberta(hub, work, *words)
     assert refused.returncode == 2
-    assert refused.stderr.startswith("roberta export: --push me/copy needs a token of http")
+    assert refused.stderr.startswith(f"roberta export: --push me/copy: {hub.url} accepts no token of yours (")
     assert not (work / "export").exists()
     done = roberta(hub, work, *words, "--language", "en", "--license", "mit", HF_TOKEN="hf_write")
     assert done.returncode == 0, done.stderr

@@ -261,6 +261,8 @@ class Benchmark:
     """Task whose fine-tuned model is the start, instead of the pretrained one."""
     paper: Numbers = field(default_factory=dict)
     """The paper's numbers."""
+    on_hub: tuple[str, str | None] = ("", None)
+    """Its data set on the Hugging Face hub, and the configuration there, for model cards."""
     predictions: Callable[[str, Entries], Mapping[str, Iterable[str]]] = json_lines
     """A split's name and entries -> names of prediction files, relative to the `folder` of `score`, and their lines
     without ends."""

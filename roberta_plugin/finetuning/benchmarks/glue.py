@@ -337,28 +337,34 @@ _TWO: dict[str, Any] = {
 _ROWS = (
     task(
         FILES["CoLA"],
+        on_hub=("nyu-mll/glue", "cola"),
         metrics=("mcc", "accuracy"),
         selection="mcc",
         paper=_paper("mcc", large=68.0, base=63.6, test=67.8),
     ),
-    task(FILES["SST-2"], paper=_paper("accuracy", large=96.4, base=94.8, test=96.7)),
+    task(FILES["SST-2"], on_hub=("nyu-mll/glue", "sst2"), paper=_paper("accuracy", large=96.4, base=94.8, test=96.7)),
     task(
         FILES["MRPC"],
+        on_hub=("nyu-mll/glue", "mrpc"),
         **_TWO,
         paper=_paper("accuracy", large=90.9, base=90.2, test=92.3, on_test="f1"),
         starts_from="MNLI",
     ),
     task(
         FILES["STS-B"],
+        on_hub=("nyu-mll/glue", "stsb"),
         kind="regression",
         metrics=("pearson_spearman", "pearson", "spearman"),
         official="pearson",
         paper=_paper("pearson", large=92.4, base=91.2, test=92.2),
         starts_from="MNLI",
     ),
-    task(FILES["QQP"], **_TWO, paper=_paper("accuracy", large=92.2, base=91.9, test=90.2)),
+    task(
+        FILES["QQP"], **_TWO, on_hub=("nyu-mll/glue", "qqp"), paper=_paper("accuracy", large=92.2, base=91.9, test=90.2)
+    ),
     task(
         FILES["MNLI"],
+        on_hub=("nyu-mll/glue", "mnli"),
         metrics_of={"ax": ("mcc", "accuracy")},  # for three classes R_3
         paper={
             **_paper("accuracy", large=90.2, base=87.6, test=90.8),
@@ -366,10 +372,25 @@ _ROWS = (
             "test_mismatched": _paper("accuracy", test=90.2)["test"],
         },
     ),
-    task(FILES["QNLI"], paper=_paper("accuracy", large=94.7, base=92.8)),
-    task(replace(FILES["QNLI"], name="QNLI-ranking"), kind="pair_ranking", paper=_paper("accuracy", test=98.9)),
-    task(FILES["RTE"], paper=_paper("accuracy", large=86.6, base=78.7, test=88.2), starts_from="MNLI"),
-    task(FILES["WNLI"], kind="phrase_ranking", paper=_paper("accuracy", large=91.3, test=89.0)),
+    task(FILES["QNLI"], on_hub=("nyu-mll/glue", "qnli"), paper=_paper("accuracy", large=94.7, base=92.8)),
+    task(
+        replace(FILES["QNLI"], name="QNLI-ranking"),
+        kind="pair_ranking",
+        on_hub=("nyu-mll/glue", "qnli"),
+        paper=_paper("accuracy", test=98.9),
+    ),
+    task(
+        FILES["RTE"],
+        on_hub=("nyu-mll/glue", "rte"),
+        paper=_paper("accuracy", large=86.6, base=78.7, test=88.2),
+        starts_from="MNLI",
+    ),
+    task(
+        FILES["WNLI"],
+        kind="phrase_ranking",
+        on_hub=("nyu-mll/glue", "wnli"),
+        paper=_paper("accuracy", large=91.3, test=89.0),
+    ),
 )
 TASKS = {row.name: row for row in _ROWS}
 
@@ -426,6 +447,7 @@ _XNLI_ROW = task(
     _XNLI,
     read=xnli_examples,
     files=xnli_files,
+    on_hub=("facebook/xnli", None),
     source_files=lambda files: list(dict.fromkeys(all_files(files))),  # one file has the tests of all languages
     paper={f"test_{language}": {"XLM-R large": {"accuracy": number}} for language, number in XLMR.items()},
 )

@@ -179,6 +179,7 @@ _TRAINING = Training(lrs=("1e-5",), batches=(16,), epochs=4)
 TASKS = {
     "race": Benchmark(
         name="race",
+        on_hub=("ehovy/race", None),
         kind="multiple_choice",
         files=race_files,
         records=by_split(read_race),

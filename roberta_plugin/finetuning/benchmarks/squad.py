@@ -222,9 +222,10 @@ def predictions(task: str, split: str, entries: Entries) -> Mapping[str, Iterabl
     return {f"{split}/{name}.json": [json.dumps(each, indent=1, ensure_ascii=False)] for name, each in contents.items()}
 
 
-def _row(name: str, selection: str, paper: Numbers) -> Benchmark:
+def _row(name: str, on_hub: str, selection: str, paper: Numbers) -> Benchmark:
     return Benchmark(
         name=name,
+        on_hub=(on_hub, None),
         kind="question_answering",
         files=partial(files, name),
         records=by_split(partial(examples, name)),
@@ -239,11 +240,13 @@ def _row(name: str, selection: str, paper: Numbers) -> Benchmark:
 TASKS = {  # the numbers of large are those of Table 6, those of base of Table 2, DOC-SENTENCES; both of the dev set
     "squad1": _row(
         "squad1",
+        "rajpurkar/squad",
         "f1",
         {"valid": {"RoBERTa large": {"exact": 88.9, "f1": 94.6}, "RoBERTa base, 16 GB of text": {"f1": 90.6}}},
     ),
     "squad2": _row(
         "squad2",
+        "rajpurkar/squad_v2",
         "tuned_f1",
         {"valid": {"RoBERTa large": {"exact": 86.5, "f1": 89.4}, "RoBERTa base, 16 GB of text": {"f1": 79.7}}},
     ),

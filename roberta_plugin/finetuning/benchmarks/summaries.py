@@ -232,6 +232,7 @@ TASKS = {
     "summaries": _row("summaries", training=Training(batches=(36,), num_seeds=3)),
     "cnn_dailymail": _row(
         "cnn_dailymail",
+        on_hub=("abisee/cnn_dailymail", None),
         training=Training(lrs=("2e-5",), batches=(36,), epochs=6, num_seeds=3),
         paper={  # Liu and Lapata 2019, Table 2, BERT base
             "test": {

@@ -266,6 +266,7 @@ _TRUTH = ("false", "true")
 _ROWS = (
     task(
         "WSC",
+        on_hub=("aps/super_glue", "wsc"),
         reader=read_wsc,
         kind="phrase_ranking",
         labels=("False", "True"),
@@ -274,6 +275,7 @@ _ROWS = (
     ),
     task(
         "WinoGrande",
+        on_hub=("allenai/winogrande", None),
         reader=read_winogrande,
         kind="phrase_ranking",
         labels=("2", "1"),  # label 1: the first option is right
@@ -288,6 +290,7 @@ _ROWS = (
     ),
     task(
         "BoolQ",
+        on_hub=("aps/super_glue", "boolq"),
         texts_of=_columns("question", "passage"),
         labels=_TRUTH,
         spelt=(False, True),
@@ -295,6 +298,7 @@ _ROWS = (
     ),
     task(
         "CB",
+        on_hub=("aps/super_glue", "cb"),
         texts_of=_PREMISE,
         labels=("contradiction", "neutral", "entailment"),  # in MNLI's order
         metrics=("accuracy", "macro_f1"),
@@ -304,6 +308,7 @@ _ROWS = (
     ),
     task(
         "SuperRTE",  # GLUE's RTE has other files
+        on_hub=("aps/super_glue", "rte"),
         texts_of=_rte,
         labels=("not_entailment", "entailment"),
         folder="RTE",
@@ -313,6 +318,7 @@ _ROWS = (
     ),
     task(
         "WiC",
+        on_hub=("aps/super_glue", "wic"),
         texts_of=_wic,
         labels=_TRUTH,
         spelt=(False, True),
@@ -320,6 +326,7 @@ _ROWS = (
     ),
     task(
         "MultiRC",
+        on_hub=("aps/super_glue", "multirc"),
         reader=_read_multirc,
         texts_of=_multirc,
         labels=("0", "1"),
@@ -484,12 +491,14 @@ TASKS |= {
             "COPA",
             read_copa,
             lambda entry: {"idx": entry["id"], "label": entry["prediction"]},
+            on_hub=("aps/super_glue", "copa"),
             paper=readme("valid", accuracy=94.0),
         ),
         _row(  # {"idx": 0, "label": "Rome"}; the checkpoint is chosen by the accuracy of the first right answer
             "ReCoRD",
             read_record,
             lambda entry: {"idx": entry["id"], "label": entry["option"]},
+            on_hub=("aps/super_glue", "record"),
             asked=record_asked,
             training=_RECORD,
             metrics=("f1", "exact_match"),
@@ -499,6 +508,7 @@ TASKS |= {
             "CommonsenseQA",
             read_commonsense_qa,
             lambda entry: {"id": entry["id"], "answerKey": ascii_uppercase[entry["prediction"]]},
+            on_hub=("tau/commonsense_qa", None),
             files={
                 "train": ("train_rand_split.jsonl", "train.jsonl"),
                 "valid": ("dev_rand_split.jsonl", "valid.jsonl"),

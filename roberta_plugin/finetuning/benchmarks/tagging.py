@@ -278,11 +278,12 @@ def _row(name: str, **more: Any) -> Benchmark:
 TASKS = {
     "conll2003": _row(
         "conll2003",
+        on_hub=("eriktks/conll2003", None),
         paper={  # BERT's: Devlin et al. 2019, Table 7
             "valid": {"BERT large": {"f1": 96.6}, "BERT base": {"f1": 96.4}},
             "test": {"BERT large": {"f1": 92.8}, "BERT base": {"f1": 92.4}},
         },
     ),
-    "wnut17": _row("wnut17"),
+    "wnut17": _row("wnut17", on_hub=("leondz/wnut_17", None)),
     "tagging": _row("tagging"),
 }

@@ -23,6 +23,7 @@ What the classes are made of:
     scripts             text without spaces        -> characters and words, which F1 compares
     similarity          vectors                    -> cosines, ranks; TF-IDF, and labels by it, the baselines
     answers             right answers as data sets write them -> texts and places
+    usage               the code of model cards that gives a kind's answers by transformers
     foreign_rows        rows as other programs export them, read or refused with the row as it should be
     questions           questions about passages   -> a split of windows; raw outputs -> the best answers
     tagged_files        files of tagged words      -> words and tags of sentences

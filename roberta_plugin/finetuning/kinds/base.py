@@ -1,7 +1,7 @@
 """What every kind of task offers: facts for the other rooms, decoding of raw outputs, and answers about records.
 
     trained by     head, task, head_sizes, metrics, selection
-    known as       description, has_labels, hugging_face, onnx_outputs
+    known as       description, has_labels, hugging_face, onnx_outputs; usage, card_rows, decision: words of model cards
     prepared       write: examples -> the files of a split
     raw outputs    outputs: which fields of `RawOutputs` it has
     results        judged: raw outputs for a split -> entries and metrics; validated, outcome, baseline: what calls it
@@ -25,6 +25,7 @@ from typing_extensions import override
 from roberta_plugin.finetuning.kinds import KINDS, OWN, kind_class
 from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, Decisions, Outcome, RawOutputs
+from roberta_plugin.finetuning.kinds.usage import Exported, note_on_long_texts, pipeline_block
 from roberta_plugin.finetuning.layouts import POOLINGS
 from roberta_plugin.finetuning.layouts.texts import MAX_WINDOWS, Encoder, TextLayout, inputs_of
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
@@ -244,6 +245,22 @@ class Kind(ABC):
     def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
         """The label, tag or number that a model gives to every input of a split; None if its answers differ."""
         return None
+
+    # Words of model cards.
+
+    def usage(self, model: Exported) -> str:
+        """Code by which transformers gives the answers of an exported folder, and what it leaves out."""
+        assert self.hugging_face is not None, "there is a class for it"
+        call = f'"{self.hugging_face.pipeline}", "FOLDER"{self.hugging_face.arguments or ""}'
+        return pipeline_block(call, 'print(pipe("A text."))')
+
+    def card_rows(self, model: Exported) -> dict[str, str]:
+        """What a model card says of the model beside its sizes."""
+        return {"Classes": ", ".join(model.labels)} if model.labels else {}
+
+    def decision(self, model: Exported) -> dict[str, str]:
+        """The numbers of `decides_by` that a model has, in words such as "the threshold 0.914" -> the rule of each."""
+        return {}
 
     # Prepared data and results.
 
@@ -490,6 +507,21 @@ class TextKind(Kind):
         names = ("long_texts", "window_stride", "max_windows", "window_pooling") if trained.get("long_texts") else ()
         length = super().taken_over(trained)
         return {**length, **{name: trained.get(name) for name in names}} if length else {}
+
+    @override
+    def usage(self, model: Exported) -> str:
+        assert self.hugging_face is not None, "there is a class for it"
+        texts = '["A text.", "Another one."]'
+        if model.reads_pairs:
+            texts = '[{"text": "A text.", "text_pair": "Another one."}]'
+        imports, arguments, lines = self.usage_of(model, f"pipe({texts}, {model.cut()})")
+        call = f'"{self.hugging_face.pipeline}", "FOLDER"{arguments}'
+        return pipeline_block(call, *lines, imports=imports) + note_on_long_texts(model)
+
+    def usage_of(self, model: Exported, call: str) -> tuple[str, str, list[str]]:
+        """Imports, the arguments of `pipeline`, and the lines that make answers of what `call` returns."""
+        assert self.hugging_face is not None, "there is a class for it"
+        return "", self.hugging_face.arguments or "", [f"print({call})"]
 
     def read_question(self, row: Row) -> tuple[str, ...]:
         """See `Kind.read_question`: the text, or the two."""

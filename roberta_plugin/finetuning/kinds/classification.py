@@ -13,6 +13,7 @@ Shapes: N examples of a split, C labels.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -42,6 +43,7 @@ from roberta_plugin.finetuning.kinds.base import (
 )
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, class_probabilities, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.kinds.usage import Exported
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.records import alone, literal
 from roberta_plugin.tables import Row, short
@@ -59,6 +61,37 @@ class Classification(TextKind, TableKind):
     hugging_face = HuggingFace(
         **SEQUENCE_CLASSIFICATION, problem_type="single_label_classification", settings={"kind": "classification"}
     )
+
+    @override
+    def usage_of(self, model: Exported, call: str) -> tuple[str, str, list[str]]:
+        numbers = model.decides_by
+        if not numbers:
+            return super().usage_of(model, call)
+        label = "max(probabilities, key=probabilities.get)"
+        divided = f" / {numbers['temperature']!r}" if "temperature" in numbers else ""
+        if "threshold" in numbers:
+            no, yes = (json.dumps(name, ensure_ascii=False) for name in model.labels or ("LABEL_0", "LABEL_1"))
+            label = f"{yes} if probabilities[{yes}] >= {numbers['threshold']!r} else {no}"
+        lines = [
+            f"for scores in {call}:",
+            f'    weights = {{each["label"]: math.exp(each["score"]{divided}) for each in scores}}',
+            "    probabilities = {label: weight / sum(weights.values()) for label, weight in weights.items()}",
+            f"    label = {label}",
+            "    print(label, probabilities[label])",
+        ]
+        return "import math\n\n", ', top_k=None, function_to_apply="none"', lines
+
+    @override
+    def decision(self, model: Exported) -> dict[str, str]:
+        rules, numbers = {}, model.decides_by
+        if "temperature" in numbers:
+            rule = "Logits are divided by the temperature before the softmax."
+            rules[f"the temperature {numbers['temperature']:.6g}"] = rule
+        if "threshold" in numbers:
+            of_label = f" of {model.labels[1]}" if model.labels else ""
+            rule = "A label is given if its probability reaches the threshold."
+            rules[f"the threshold {numbers['threshold']:.6g}{of_label}"] = rule
+        return rules
 
     @override
     def metrics(self) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from roberta_plugin.finetuning.kinds import metrics, similarity
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, marked, rounded
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, inputs_of, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import column_of, number_in, number_remedy, text_of
@@ -45,6 +46,12 @@ logger = logging.getLogger(__name__)
 VECTOR = "embedding"
 SIMCSE, RANKING, TRIPLET, COSINE = "simcse", "multiple-negatives-ranking", "triplet", "cosine-similarity"
 IN_BATCH = (RANKING, SIMCSE)  # whose wrong texts are those of the batch
+# pooling -> how a model card says it, and the code for it
+_POOLED = {
+    "mean": ("the mean", "(features * is_token).sum(dim=1) / is_token.sum(dim=1)"),
+    "first": ("the features of `<s>`", "features[:, 0]"),
+    "max": ("the largest values", "features.masked_fill(is_token == 0, -torch.inf).amax(dim=1)"),
+}
 _SAME = 1e-6  # squared length by which vectors of length 1 differ at least
 
 
@@ -62,6 +69,32 @@ class Embedding(TableKind):
     hugging_face: ClassVar[HuggingFace | None] = HuggingFace(suffix="Model", names={}, pipeline="feature-extraction")
     fields: ClassVar[tuple[str, ...]] = ("text", "text_pair")
     baseline_name = "the cosine of TF-IDF"
+
+    @override
+    def usage(self, model: Exported) -> str:
+        arguments = "".join(f", {name}={value!r}" for name, value in model.model_arguments.items())
+        vectors = _POOLED[model.pooling][1]
+        if model.is_normalized:
+            vectors += "\nvectors = torch.nn.functional.normalize(vectors, dim=-1)"
+        return python_block(f"""\
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModel.from_pretrained("FOLDER"{arguments})
+texts = ["A text.", "Another one."]
+inputs = tokenizer(texts, padding=True, {model.cut()}, return_tensors="pt")
+is_token = inputs["attention_mask"][:, :, None]
+with torch.no_grad():
+    features = model(**inputs).last_hidden_state
+vectors = {vectors}
+print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
+
+    @override
+    def card_rows(self, model: Exported) -> dict[str, str]:
+        over = "" if model.pooling == "first" else " over all tokens of the text, the special ones included"
+        divided = ", divided by their length" if model.is_normalized else ""
+        return {"Vectors": f"{_POOLED[model.pooling][0]} of the last layer{over}{divided}"}
 
     @property
     def is_trained(self) -> bool:

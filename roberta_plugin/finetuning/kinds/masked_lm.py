@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, Kind, rounded
+from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
 from roberta_plugin.finetuning.records import text_of
 from roberta_plugin.tables import Row, short
 
@@ -63,6 +64,11 @@ class FillMask(_WholeText):
         pipeline="fill-mask",
         num_outputs=0,
     )
+
+    @override
+    def usage(self, model: Exported) -> str:
+        text = f'"A text with {model.mask}.", tokenizer_kwargs={{"truncation": True}}'
+        return pipeline_block('"fill-mask", "FOLDER"', f"print(pipe({text}))")
 
     @override
     def read_question(self, row: Row) -> str:

@@ -41,6 +41,7 @@ from roberta_plugin.finetuning.kinds.base import (
 )
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.kinds.usage import Exported
 from roberta_plugin.finetuning.label_names import OPTION, whole_number
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.records import flag_in, flags_in, values_of
@@ -67,6 +68,17 @@ class MultiLabel(TextKind, TableKind):
     decides_by = MappingProxyType({"threshold": ""})
     scoring = ("threshold",)
     also_logged = ("tuned_threshold",)
+
+    @override
+    def usage_of(self, model: Exported, call: str) -> tuple[str, str, list[str]]:
+        limit = model.decides_by.get("threshold", DEFAULT_THRESHOLD)
+        labels = f'[each["label"] for each in scores if each["score"] >= {limit!r}]'
+        return "", ", top_k=None", [f"for scores in {call}:", f"    print({labels})"]
+
+    @override
+    def decision(self, model: Exported) -> dict[str, str]:
+        rule = "A label is given if its probability reaches the threshold."
+        return {f"the threshold {value:.6g}": rule for value in model.decides_by.values()}
 
     @override
     def metrics(self) -> tuple[str, ...]:

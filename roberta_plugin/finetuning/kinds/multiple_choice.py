@@ -48,6 +48,7 @@ from roberta_plugin.finetuning.kinds.foreign_rows import named_options
 from roberta_plugin.finetuning.kinds.metrics import answer_score
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, mean_probabilities
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.layouts.texts import Encoder, join
 from roberta_plugin.finetuning.layouts.windows import question_length
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
@@ -213,6 +214,28 @@ class MultipleChoice(TableKind):
     )
     fields = ("context", "question")
     of_table = ("text_pair_column",)
+
+    @override
+    def usage(self, model: Exported) -> str:
+        pairs, cut = "[context] * len(options), seconds", '"only_first"'
+        if self.settings.get("order") == "question":
+            pairs, cut = "seconds, [context] * len(options)", '"only_second"'
+        code = python_block(f"""\
+import torch
+from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForMultipleChoice.from_pretrained("FOLDER")
+context, question, options = "She opens the hood.", "Then, she", ["drives.", "looks at the engine."]
+seconds = [f"{{question}} {{option}}" for option in options]
+inputs = tokenizer({pairs}, {model.cut(cut)}, padding=True, return_tensors="pt")
+with torch.no_grad():
+    logits = model(**{{name: value[None] for name, value in inputs.items()}}).logits[0]
+print(options[logits.argmax()], logits.softmax(0).tolist())""")
+        length = self.settings.get("question_length")
+        limit = f", and question with option are cut at {length} tokens" if length else ""
+        note = f"The model was judged so, but an option fills the blank `_` of a question that has one{limit}."
+        return f"{code}\n\n{note}"
 
     def settings_of_table(self, train: Path) -> dict[str, Any]:
         """See `TableKind.settings_of_table`: without --text-pair-column, a column `question` has the question."""

@@ -40,6 +40,7 @@ from roberta_plugin.finetuning.kinds.questions import (
     windows_of,
 )
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.windows import (
     DOC_STRIDE,
@@ -96,6 +97,54 @@ class QuestionAnswering(TableKind):
     can_pack = False
     decides_by = MappingProxyType({"null_threshold": ""})
     scoring = ("threshold", "null_threshold", *DECODING)
+
+    @override
+    def usage(self, model: Exported) -> str:
+        """The span is found without the pipeline for it, which transformers 5 lacks."""
+        also, answerable = "", ""
+        if self.task_name != "squad1":
+            also = "AutoModelForSequenceClassification, "
+            answerable = f"""
+answerable = AutoModelForSequenceClassification.from_pretrained("FOLDER", num_labels=1)
+with torch.no_grad():
+    no_answer = 1 - answerable(**inputs).logits.sigmoid().item()
+if no_answer > {model.decides_by.get("null_threshold", DEFAULT_THRESHOLD)!r}:
+    answer = ""
+print(no_answer)"""
+        code = python_block(f"""\
+import torch
+from transformers import AutoModelForQuestionAnswering, {also}AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForQuestionAnswering.from_pretrained("FOLDER")
+question, passage = "Who wrote it?", "It was Ann who wrote it."
+inputs = tokenizer(
+    question, passage, {model.cut('"only_second"')}, return_offsets_mapping=True, return_tensors="pt"
+)
+places = inputs.pop("offset_mapping")[0].tolist()
+in_passage = torch.tensor([text == 1 for text in inputs.sequence_ids()])
+with torch.no_grad():
+    found = model(**inputs)
+scores = found.start_logits[0][:, None] + found.end_logits[0]  # of a span from each token to each
+is_span = torch.ones_like(scores, dtype=torch.bool).triu().tril({MAX_ANSWER_LENGTH - 1})
+is_span &= in_passage[:, None] & in_passage
+start, end = divmod(scores.masked_fill(~is_span, -torch.inf).argmax().item(), len(places))
+answer = passage[places[start][0] : places[end][1]].strip(){answerable}
+print(answer)""")
+        length, stride = self.settings.get("question_length"), self.settings.get("doc_stride")
+        windows = f" that start {stride} tokens apart" if stride else ""
+        cut = f", and questions of at most {length} tokens" if length else ""
+        return (
+            f"{code}\n\nThis reads {model.layout.max_length} tokens at most. The model was judged with windows of "
+            f"that length{windows}{cut}: the best span of all counts, and the lowest of their probabilities of no "
+            "answer."
+        )
+
+    @override
+    def decision(self, model: Exported) -> dict[str, str]:
+        rule = "No answer is given if its probability is above the threshold."
+        numbers = model.decides_by.values()
+        return {f"the threshold {value:.6g} of the probability of no answer": rule for value in numbers}
 
     @override
     def metrics(self) -> tuple[str, ...]:

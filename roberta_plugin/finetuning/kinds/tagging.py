@@ -55,6 +55,7 @@ from roberta_plugin.finetuning.kinds.tagged_files import (
     is_universal,
     read_file,
 )
+from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
 from roberta_plugin.finetuning.label_names import OPTION, check_named
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import (
@@ -103,6 +104,27 @@ class Tagging(TableKind):
         is_asked_by_words=True,
         settings={"kind": "tagging"},
     )
+
+    @override
+    def usage(self, model: Exported) -> str:
+        # The pipeline's aggregation_strategy takes a word mark or a space that is a token by itself for a word.
+        code = pipeline_block(
+            '"token-classification", "FOLDER", ignore_labels=[]',
+            'text = "Ann lives in Oslo."',
+            "",
+            "# The tag of a word is that of its first token:",
+            "tokens = pipe(text)",
+            'for word in re.finditer(r"\\S+", text):',
+            '    print(word.group(), next(each for each in tokens if each["start"] >= word.start())["entity"])',
+            imports="import re\n\n",
+        )
+        of_words = (
+            "For lists of words (`is_split_into_words=True`), open the tokenizer by "
+            '`AutoTokenizer.from_pretrained("FOLDER", add_prefix_space=True)`. '
+            "It puts a space before the first word too, which the model learned without: only "
+            "words that are joined by spaces, as above, have exactly its tags."
+        )
+        return f"{code}\n\n{of_words}" if model.is_byte_level else code
 
     @override
     def metrics(self) -> tuple[str, ...]:

@@ -241,6 +241,9 @@ def test_an_upload_brings_the_card_and_leaves_what_is_of_this_machine_or_of_an_e
     exported(ours, tmp_path / "branch", push="me/new@half")
     assert hub.models["me/new"].refs.keys() == {"main", "half"}
     assert hub.models["me/new"].refs["main"] == before
+    exported(ours, tmp_path / "fairseq", "fairseq", push="me/new")
+    files = hub.models["me/new"].commits[hub.models["me/new"].refs["main"]]
+    assert {"model.safetensors", "model.pt"} <= files.keys(), "weights of another format stay"
     monkeypatch.delenv("HF_TOKEN")
     refused("for a private model, log in", RobertaHub.from_pretrained, "me/new", error=FileNotFoundError)
     monkeypatch.setenv("HF_TOKEN", "hf_read")
@@ -250,9 +253,8 @@ def test_an_upload_brings_the_card_and_leaves_what_is_of_this_machine_or_of_an_e
 def test_an_upload_without_a_right_to_it_is_refused_before_anything_is_exported(hub, ours, tmp_path, monkeypatch):
     folder = tmp_path / "exported"
     for token, words in (
-        (None, r"--push me/new needs a token of http\S+: log in by `hf auth login`, or set HF_TOKEN\."),
-        ("hf_of_yesterday", r"--push me/new: http\S+ refuses the token: log in .* anew, or leave --push out"),
-        ("hf_read", r"--push me/new needs a token that may write, and that of me may only read"),
+        (None, r"--push me/new: http\S+ accepts no token of yours \(.*\): log in by `hf auth login`, or set HF_TOKEN"),
+        ("hf_of_yesterday", r"--push me/new: http\S+ accepts no token of yours \(.*\): log in .*, or leave --push out"),
     ):
         monkeypatch.setenv("HF_TOKEN", token or "")
         refused(words, exported, ours, folder, push="me/new")
@@ -261,9 +263,12 @@ def test_an_upload_without_a_right_to_it_is_refused_before_anything_is_exported(
     monkeypatch.setenv("HF_TOKEN", "hf_write")
     with monkeypatch.context() as patch:
         patch.setattr(constants, "HF_HUB_OFFLINE", True)
-        refused("HF_HUB_OFFLINE is set: unset it, or leave --push out", exported, ours, folder, push="me/new")
+        refused("offline mode is enabled.*HF_HUB_OFFLINE.*or leave --push out", exported, ours, folder, push="me/new")
     assert not folder.exists()
     assert not hub.models
+    monkeypatch.setenv("HF_TOKEN", "hf_read")
+    refused("exported is exported, but not uploaded to .*403", exported, ours, folder, push="me/new")
+    monkeypatch.setenv("HF_TOKEN", "hf_write")
 
     hub.add("me/public", {"a": b""})
     words = r"exported is exported, but not uploaded to .*it is a public model already"
