@@ -6,14 +6,18 @@ kinds uncompiled, with a line on stderr that no log has. Layers share their code
 as one.
 
 Where the compiler does not work, for want of triton or of a C compiler, training goes on without it, after one line
-(`check_compiler`).
+(`check_compiler`). So it does where the compiler fails for this model, in a forward or in a backward graph
+(`Compiled`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from functools import cache
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,12 +28,90 @@ GRAPHS = 64
 _has_reported: set[str] = set()
 
 
-def compile_layers(layers: Iterable[nn.Module], *, backend: str = "inductor") -> None:
+def compile_layers(layers: Iterable[nn.Module], *, backend: str = "inductor") -> Compiled:
     """Compile each layer in place: parameters keep their names. The first graph is for fixed sizes; a size that
     changes becomes a variable of the graph."""
-    raise_limit()
-    for layer in layers:
+    prepare_torch()
+    compiled = Compiled(layers)
+    for layer in compiled.modules:
         layer.compile(backend=backend)
+        layer._compiled_call_impl = partial(compiled.run, layer._compiled_call_impl, layer._call_impl)
+    return compiled
+
+
+class Compiled:
+    """Modules of a model that are compiled, and all run as they are once the compiler has failed for one of them.
+
+    Attributes:
+        modules: these.
+        is_tried: whether a batch has run forward and backward.
+        has_given_up: whether they run as they are.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self.modules = list(modules)
+        self.is_tried = False
+        self.has_given_up = False
+
+    def run(self, compiled: Callable[..., Any], plain: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """The result of `compiled`, or of `plain`, which computes the same, if the compiler fails."""
+        if self.has_given_up:
+            return plain(*args, **options)
+        try:
+            return compiled(*args, **options)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # of a compiler, of anything that it calls, or of the inputs
+            self.undo()
+            result = plain(*args, **options)  # raises the error of the inputs
+            report_failure(error)
+            return result
+
+    def try_out(self, compute: Callable[[], Tensor], model: nn.Module) -> None:
+        """Compute a loss and its gradients once, and keep nothing of it.
+
+        Without this, what fails in a backward graph would fail in an update, when gradients have been added already.
+        Random numbers, gradients and weights stay as they are.
+        """
+        start = time.monotonic()
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        devices = [parameters[0].device] if parameters[0].is_cuda else []
+        with torch.random.fork_rng(devices), without_tracebacks():
+            try:
+                torch.autograd.grad(compute(), parameters, allow_unused=True)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                if not self.has_given_up:
+                    self.undo()
+                    report_failure(error)
+        if not self.has_given_up:
+            logger.info(f"compiled: {num_graphs()} graphs, in {time.monotonic() - start:.0f} seconds")
+
+    def give_up(self) -> None:
+        """Run as they are, because the compiler has failed on another rank."""
+        if not self.has_given_up:
+            self.undo()
+            logger.warning("--compile-layers: torch.compile has failed on another rank; layers run as they are")
+
+    def undo(self) -> None:
+        """Let all of them run as they are."""
+        self.has_given_up = True
+        undo(self.modules)
+
+
+@contextmanager
+def without_tracebacks() -> Iterator[None]:
+    """While entered, torch's compilers log no errors: what they raise is logged in one line."""
+    loggers = [logging.getLogger(f"torch.{name}") for name in ("_dynamo", "_functorch", "_inductor")]
+    levels = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for each, level in zip(loggers, levels, strict=True):
+            each.setLevel(level)
 
 
 def undo(modules: Iterable[nn.Module]) -> None:
@@ -44,11 +126,17 @@ class CompilesParts:
     """A module with methods that are compiled on a GPU."""
 
     backend = ""  # of torch.compile; none: methods run as they are
+    compiled: Compiled | None = None
+    """Those that are compiled together with it."""
 
     def graph_of(self, method: Callable[..., Tensor], *, device: torch.device) -> Callable[..., Tensor]:
         """The method of the class, compiled where that is wanted and the device is a GPU. (On a CPU the loss has paths
         of its own, which are faster.)"""
-        return _compiled(method, self.backend) if self.backend and device.type == "cuda" else method
+        if not self.backend or device.type != "cuda":
+            return method
+        if self.compiled is None:
+            self.compiled = Compiled([self])  # type: ignore[list-item]
+        return partial(self.compiled.run, _compiled(method, self.backend), method)
 
 
 @cache
@@ -57,8 +145,20 @@ def _compiled(method: Callable[..., Tensor], backend: str) -> Callable[..., Tens
     return compiled
 
 
+def prepare_torch() -> None:
+    """Let torch keep up to GRAPHS graphs of the same code; a higher limit of the user's stays.
+
+    And let it compile a backward graph with the forward graph, whose error can still be replaced by a result.
+    """
+    import torch._functorch.config as functorch
+
+    if hasattr(functorch, "force_non_lazy_backward_lowering"):
+        functorch.force_non_lazy_backward_lowering = True
+    raise_limit()
+
+
 def raise_limit() -> None:
-    """Let torch keep up to GRAPHS graphs of the same code; a higher limit of the user's stays."""
+    """See `prepare_torch`."""
     config = torch._dynamo.config
     for name in ("recompile_limit", "cache_size_limit"):  # the second up to torch 2.6
         if hasattr(config, name):
@@ -76,9 +176,15 @@ def check_compiler(device: torch.device, dtype: torch.dtype) -> str:
     try:
         torch.compile(_small, fullgraph=True)(x).backward()
     except Exception as error:  # of a compiler, of anything that it calls
-        said = (str(error).strip().splitlines() or [""])[0]
-        return f"{type(error).__name__}: {said}"[:300]
+        return reason_of(error)
     return ""
+
+
+def reason_of(error: BaseException) -> str:
+    """What a compiler says, in one line, without torch's advice around it."""
+    error = getattr(error, "inner_exception", None) or error
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {said}"[:300]
 
 
 def _small(x: Tensor) -> Tensor:
@@ -90,6 +196,14 @@ def report_no_compiler(reason: str) -> None:
     logger.warning(
         f"--compile-layers: torch.compile does not work here ({reason}); layers run as they are: correct but slower. "
         "On a GPU it needs the package triton, which comes with torch, and a C compiler."
+    )
+
+
+def report_failure(error: BaseException) -> None:
+    """Log why nothing is compiled any more, in one line."""
+    logger.warning(
+        f"--compile-layers: torch.compile has failed for this model ({reason_of(error)}); layers run as they are: "
+        "correct but slower."
     )
 
 

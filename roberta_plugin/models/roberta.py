@@ -31,7 +31,13 @@ from roberta_plugin.models.checkpoints import (
     reconcile_heads,
     reconcile_pairs,
 )
-from roberta_plugin.models.compiling import check_compiler, compile_layers, num_graphs, report_no_compiler, undo
+from roberta_plugin.models.compiling import (
+    Compiled,
+    check_compiler,
+    compile_layers,
+    num_graphs,
+    report_no_compiler,
+)
 from roberta_plugin.models.config import (
     ACTIVATIONS,
     ARCHITECTURES,
@@ -279,6 +285,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         if str(cfg.init_attention) == "neighbors":
             attend_to_neighbors(encoder.sentence_encoder, std=init_std(cfg))
         self._is_in_training = self._describes_attention = False
+        self.compiled: Compiled | None = None
         self.register_forward_pre_hook(translate, with_kwargs=True)
         self.register_state_dict_post_hook(name_heads_as_in_files)
         self.register_load_state_dict_pre_hook(name_heads_as_in_model)
@@ -293,8 +300,10 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     def compile_parts(self, *, backend: str = "inductor") -> None:
         """Compile the layers, and on a GPU embeddings, LM head and loss."""
         encoder = self.encoder.sentence_encoder
-        compile_layers(set(encoder.layers), backend=backend)
-        encoder.backend = self.encoder.lm_head.backend = backend
+        self.compiled = compile_layers(dict.fromkeys(encoder.layers), backend=backend)
+        for part in (encoder, self.encoder.lm_head):
+            part.backend, part.compiled = backend, self.compiled
+            self.compiled.modules.append(part)
 
     @classmethod
     def check_options(cls, options: Any) -> None:
@@ -465,9 +474,9 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             self._is_in_training = self._describes_attention = True
             keep_fewer_shapes()
             weight = self.encoder.lm_head.bias
-            if self.cfg.compile_layers and (reason := check_compiler(weight.device, weight.dtype)):
+            if self.cfg.compile_layers and self.compiled and (reason := check_compiler(weight.device, weight.dtype)):
                 report_no_compiler(reason)
-                undo(self.modules())
+                self.compiled.undo()
             if str(self.cfg.matmul_precision) != "highest":
                 torch.set_float32_matmul_precision(str(self.cfg.matmul_precision))
 

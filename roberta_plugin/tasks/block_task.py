@@ -14,7 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from fairseq.data import Dictionary, iterators
+from fairseq.optim import AMPOptimizer
 from fairseq.tasks import FairseqTask
 
 from roberta_plugin.data.block_batches import BlockBatches
@@ -24,6 +26,7 @@ from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.fairseq_workarounds import half_precision, stopping
 from roberta_plugin.fairseq_workarounds.epoch_iterator import BlockEpochIterator
 from roberta_plugin.fairseq_workarounds.option_limits import check_limits, check_schedule
+from roberta_plugin.models.compiling import Compiled
 from roberta_plugin.optim.stages import parse
 
 logger = logging.getLogger(__name__)
@@ -318,6 +321,8 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, *arguments: Any, **options: Any
     ) -> tuple[Any, Any, dict[str, Any]]:
         """fairseq's step with one batch; the logging output also says whether this rank got a stop signal."""
+        how = {"update_num": options.get("update_num", 0), "autocasts": isinstance(optimizer, AMPOptimizer)}
+        try_compiled(model, criterion, sample, **how)
         half_precision.before_backward(optimizer, model)
         loss, sample_size, logging_output = super().train_step(
             sample, model, criterion, optimizer, *arguments, **options
@@ -350,6 +355,38 @@ def batches_of_epoch(
 ) -> BlockBatches:
     """The batches of all ranks from `first_block` to the end of the epoch."""
     return dataset.batches(epoch, first_block=first_block, batches_per_update=batches_per_update(epoch), **limits)
+
+
+def try_compiled(model: Any, criterion: Any, sample: Any, *, update_num: int, autocasts: bool) -> None:
+    """Before the first update, run a batch forward and backward and keep nothing, if parts of the model are compiled.
+
+    Where the compiler fails on one rank, all ranks go on without it, so that they compute the same.
+    """
+    while isinstance(getattr(model, "module", None), torch.nn.Module):  # a wrapper, which adds up gradients of ranks
+        if "Sharded" in type(model.module).__name__:
+            return
+        model = model.module
+    compiled = getattr(model, "compiled", None)
+    if not isinstance(compiled, Compiled) or compiled.is_tried:
+        return
+    compiled.is_tried = True
+    model.train()
+    model.set_num_updates(update_num)
+    device = next(model.parameters()).device
+    if not compiled.has_given_up:
+        with torch.autocast(device.type, enabled=autocasts):
+            compiled.try_out(lambda: criterion(model, sample)[0], model)
+    if not holds_on_all_ranks(not compiled.has_given_up, device):
+        compiled.give_up()
+
+
+def holds_on_all_ranks(answer: bool, device: torch.device) -> bool:
+    """Whether it is True on every rank; the answer itself where there is one."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return answer
+    answers = torch.tensor(int(answer), device=device)
+    torch.distributed.all_reduce(answers, op=torch.distributed.ReduceOp.MIN)
+    return bool(answers)
 
 
 def check_launch(num_shards: int) -> None:

@@ -36,7 +36,13 @@ from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.tasks import growth
-from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary, token_limit_name, whole_config
+from roberta_plugin.tasks.block_task import (
+    BlockTask,
+    holds_on_all_ranks,
+    load_vocabulary,
+    token_limit_name,
+    whole_config,
+)
 from roberta_plugin.tasks.masked_lm_options import (
     Growth,
     RobertaMaskedLMConfig,
@@ -481,12 +487,3 @@ def half_precision(cfg: Any) -> torch.dtype | None:
     if getattr(cfg, "bf16", None) is True:
         return torch.bfloat16
     return torch.float16 if getattr(cfg, "fp16", None) is True or getattr(cfg, "amp", None) is True else None
-
-
-def holds_on_all_ranks(answer: bool, device: torch.device) -> bool:
-    """Whether it is True on every rank; the answer itself where there is one."""
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return answer
-    answers = torch.tensor(int(answer), device=device)
-    torch.distributed.all_reduce(answers, op=torch.distributed.ReduceOp.MIN)
-    return bool(answers)
