@@ -101,7 +101,9 @@ def test_the_trial_before_the_first_update_leaves_no_trace(caplog, monkeypatch):
     monkeypatch.setattr(compiling.Compiled, "is_tried", property(lambda _: True, lambda *_: None), raising=False)
     torch.testing.assert_close(found, trained("aot_eager", batches=BATCHES[:1]), rtol=0, atol=0)
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("roberta_plugin")]
-    assert [line for line in lines if "compile" in line] == [line for line in lines if line.startswith("compiled: 2 gr")]
+    assert [line for line in lines if "compile" in line] == [
+        line for line in lines if line.startswith("compiled: 2 gr")
+    ]
 
 
 def test_an_error_of_the_inputs_stays_one(caplog):
