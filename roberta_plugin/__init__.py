@@ -9,7 +9,6 @@ The layers, top to bottom; a module imports only from layers below it:
 
     cli/                  the command `roberta`: parse, call, print
     experiments/          many trainings: sweeps, the paper's fine-tuning procedure, studies
-    planner/              estimates of a training's FLOPs, time and memory
     pretraining/          one pretraining, from text to results, by a recipe
     launch/               fairseq-train: its arguments, run folder, process and SLURM job, through faults
     prediction/           a model's answers about new text, for every kind of task

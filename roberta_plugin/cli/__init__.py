@@ -11,7 +11,7 @@ broken file) is printed as one line on stderr, with exit code 2; `--debug` shows
     text  inspect   text -> tokenizer -> data-bin, and what is in it
     finetuning      official files -> prepared data -> tuned models -> metrics
     models          a model and new text -> its answers; models for and from other programs
-    plan            what a training takes, and where a step spends its time
+    profile         where a training step spends its time
     launch  jobs    a training on a cluster, and its progress
     sweep           many trainings: grids, and variants of pretraining beside the paper's tables
     command         settings, function and help of a verb; options of verbs with a TASK; Ctrl-C and SIGTERM
@@ -74,8 +74,7 @@ VERBS = {
     "export": Verb("write a model for transformers, ONNX Runtime or fairseq", "models:export"),
     "import": Verb("read a model of Hugging Face or of fairseq", "models:import_model"),
     "user-dir": Verb("print the folder for --user-dir of fairseq-train, or that of the recipes", "user_dir:user_dir"),
-    "profile": Verb("show what a training step spends its time on", "plan:profile"),
-    "plan": Verb("what a training costs: FLOPs, memory, hours, for any number of GPUs", "plan:plan"),
+    "profile": Verb("show what a training step spends its time on", "profile:profile"),
     "launch": Verb("train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits", "launch:launch"),
     "train": Verb("train a recipe without SLURM: one rank, started by torchrun", "launch:train"),
     "jobs": Verb("show the progress of launched trainings", "jobs:jobs"),
@@ -91,6 +90,10 @@ GUESSED = {
     **dict.fromkeys(("preprocess", "tokenize"), "`roberta binarize` converts text into a data-bin"),
 }
 """Words that other programs have for verbs -> what there is here."""
+WITHDRAWN = {
+    "plan": "`roberta pretrain --dry-run` and `roberta launch --dry-run` estimate FLOPs, hours and memory",
+}
+"""Verbs of earlier versions -> what to use instead."""
 REMEDIES = {
     **dict.fromkeys(NO_ROOM, "Free some space there, and run the same command again."),
     errno.EROFS: "Its file system is read-only: name a folder elsewhere.",
@@ -125,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     verb = called_verb(argv)
     if verb is not None and verb not in VERBS:
-        build_parser().error(f"{verb} is no verb{unknown_verb(verb)}.")
+        build_parser().error(f"{verb} is no {'longer a ' if verb in WITHDRAWN else ''}verb{unknown_verb(verb)}.")
     parser = build_parser(verb)
     args, further = parser.parse_known_args(argv)
     if further and not args.takes_further:
@@ -207,8 +210,8 @@ def called_verb(argv: Sequence[str]) -> str | None:
 
 def unknown_verb(verb: str) -> str:
     """The end of the sentence about a verb that there is not: what there is instead, or the nearest verbs."""
-    if verb in GUESSED:
-        return f": {GUESSED[verb]}"
+    if instead := WITHDRAWN.get(verb) or GUESSED.get(verb):
+        return f": {instead}"
     return f"{nearest(verb, VERBS)}; `roberta --help` lists all"
 
 

@@ -28,7 +28,9 @@ class ConfigSettings:
 class DryRunSettings:
     """An option of `roberta launch`."""
 
-    dry_run: bool = setting(False, "print the sbatch script and the commands, submit nothing")
+    dry_run: bool = setting(
+        False, "print the sbatch script, the commands and an estimate of FLOPs, hours and memory; submit nothing"
+    )
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +80,8 @@ def in_words(submission: Submission) -> str:
     """What was submitted, or would be."""
     if submission.job_id is None:
         commands = "# commands: the first one submits the script above, the second is what each rank does"
-        return "\n".join([submission.script.rstrip(), "", commands, *submission.commands])
+        estimate = [f"# estimate: {submission.estimate}"] if submission.estimate else []
+        return "\n".join([submission.script.rstrip(), "", commands, *submission.commands, *estimate])
     folder = submission.output_dir
     return f"job {submission.job_id}: logs in {folder}/logs, progress by `roberta jobs {shlex.quote(str(folder))}`"
 

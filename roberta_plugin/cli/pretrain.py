@@ -106,11 +106,13 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     if settings.dry_run:
         if not is_made:
             say("A tokenizer and a data-bin will be built first; token counts below are estimates.")
-        say("\n".join([*plan.described(), ""]))
-        if settings.slurm is None or not is_made:
-            say(command_line(folder, plan))
-        else:
+        has_script = settings.slurm is not None and is_made  # which ends with the estimate
+        estimate = "" if has_script else plan.estimated()
+        say("\n".join([*plan.described(), *filter(None, [estimate]), ""]))
+        if has_script:
             submit(plan, dry_run=True)
+        else:
+            say(command_line(folder, plan))
         return 0
     refusal = f"Another process trains in {folder}: wait for it, or choose another --output-dir."
     with only_process(folder, refusal, patience_s=_LOCK_PATIENCE_S) as lock:

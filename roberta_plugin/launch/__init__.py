@@ -4,6 +4,7 @@
     options_file.py    YAML files, over the recipes that they name -> options by name -> fairseq-train's arguments
     arguments.py       fairseq-train's arguments, parsed by its own parser and checked before it starts
     batch_size.py      effective batch, number of GPUs -> batch of one GPU, updates to accumulate; size of an update
+    estimate.py        options of a pretraining -> its FLOPs, hours and memory on GPUs, for dry runs
     resources.py       resources and environment of a SLURM job -> options of sbatch; of recipes, grid files and --slurm
     slurm_commands.py  questions to SLURM
     process.py         a fairseq-train process on this machine: started, known to trackers, followed, stopped

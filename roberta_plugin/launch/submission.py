@@ -36,7 +36,7 @@ from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from roberta_plugin.extras import installed_fairseqs, version_of
 from roberta_plugin.files import NO_ROOM
-from roberta_plugin.launch.arguments import PACKAGE, user_dir_of, with_code
+from roberta_plugin.launch.arguments import PACKAGE, parse, user_dir_of, with_code
 from roberta_plugin.launch.job import PORT_VARIABLE, PREEMPTION, RunJob, TrainingJob
 from roberta_plugin.launch.options_file import recipe_files
 from roberta_plugin.launch.process import tracker_variables, variables_shown
@@ -74,6 +74,7 @@ class Submission:
     output_dir: Path
     script: str
     commands: tuple[str, ...]
+    estimate: str = ""  # of a dry run
 
 
 class _Executor(submitit.SlurmExecutor):
@@ -114,7 +115,7 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
             commands=(shown, rank_command(recipe, arguments)),
         )
         if dry_run:
-            return submission
+            return dataclasses.replace(submission, estimate=estimate_of(recipe, arguments))
         check_no_job(recipe.output_dir)
         taken = take_snapshot(recipe, arguments=arguments, config=config)
         assert taken == snapshot
@@ -124,6 +125,15 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
         write_record(recipe.output_dir, recipe.record(arguments, changes=changes, snapshot=str(snapshot)))
         add_jobs(recipe.output_dir, {ITSELF: job_id})
     return dataclasses.replace(submission, job_id=job_id)
+
+
+def estimate_of(recipe: LaunchSettings, arguments: Sequence[str]) -> str:
+    """What the training takes, in words; the GPUs are of the type that the recipe asks for."""
+    from roberta_plugin.launch.estimate import estimate
+
+    parsed = parse(arguments)
+    parsed.distributed_world_size = recipe.num_gpus
+    return estimate(parsed, gpu=(recipe.gpu_type or "").upper())
 
 
 def submit_runs(

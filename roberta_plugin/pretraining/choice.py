@@ -94,7 +94,7 @@ def hours_on(machine: Machine, recipe: Recipe) -> float:
     if recipe.device == "gpu":
         from roberta_plugin.models.flops import half_precision_peak
 
-        theirs, ours = (half_precision_peak(name) for name in (recipe.hardware.split("(")[0], machine.gpu_name))
+        theirs, ours = (half_precision_peak(name) for name in (recipe.gpu_name, machine.gpu_name))
         return recipe.hours * recipe.gpus / max(1, machine.gpus) * (theirs / ours if theirs and ours else 1.0)
     if machine.gpus:
         return recipe.updates * _GPU_UPDATE_S / 3600

@@ -63,6 +63,14 @@ class Recipe(Checked):
             return f"{max(1, 3600 * self.hours):.0f} s"
         return f"{self.hours:.3g} h" if self.hours >= 0.5 else f"{60 * self.hours:.0f} min"
 
+    @property
+    def gpu_name(self) -> str:
+        """The GPU that `hardware` names.
+
+        Example: 8 H100 SXM (estimate at 31 % of their peak)  ->  H100 SXM
+        """
+        return re.sub(r"^(\d+|one) ", "", re.split(r" ?[(;]", self.hardware)[0])
+
     def arguments(self) -> list[str]:
         """The options as arguments of fairseq-train."""
         return to_arguments(self.train, where=f"recipe {self.name}")

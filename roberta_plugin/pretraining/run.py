@@ -118,6 +118,14 @@ class Plan:
             yield f"expect   {self._expected()}"
         yield from (f"note     {note}" for note in self.notes)
 
+    def estimated(self) -> str:
+        """FLOPs of the training, and on GPUs its hours and memory, as a line; empty for other models."""
+        from roberta_plugin.launch.estimate import estimate
+
+        gpu = self.machine.gpu_name or self.original.gpu_name
+        words = estimate(self.parsed, gpu=gpu, gpu_memory_gb=self.machine.gpu_memory_gb)
+        return f"estimate {words}" if words else ""
+
     def _expected(self) -> str:
         recipe = self.recipe
         source = f"run by us: {recipe.run_by_us}" if recipe.run_by_us else "not run by us"

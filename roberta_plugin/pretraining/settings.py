@@ -94,7 +94,9 @@ class PretrainSettings(Checked):
         metavar="NAME=VALUE",
         goes_with={"recipe": ()},
     )
-    dry_run: bool = setting(False, "show the recipe and the command of fairseq-train, and train nothing")
+    dry_run: bool = setting(
+        False, "show the recipe, the command of fairseq-train and an estimate of FLOPs, hours and memory; train nothing"
+    )
     reading: InputSettings = InputSettings()  # how the text is read
 
     @property

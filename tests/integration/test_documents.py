@@ -448,11 +448,15 @@ def test_summaries_are_learned_and_predicted_as_written(after_the_tour):
     assert [len(answer["sentences"]) for answer in answers] == [2] * 6
 
 
-def test_the_planner_prints_what_the_document_shows():
-    (plan,) = blocks("examples/README.gpu.md", "plan")
+def test_a_dry_run_prints_the_estimate_that_the_document_shows(tmp_path):
+    """With a vocabulary of the paper's size."""
+    write_data_bin(tmp_path / "data-bin" / "pretrain")
+    symbols = "".join(f"symbol{number} 1\n" for number in range(50_260))
+    (tmp_path / "data-bin" / "pretrain" / "dict.txt").write_text(symbols)
+    (command,) = blocks("examples/README.gpu.md", "estimate")
     page = (EXAMPLES / "README.gpu.md").read_text()
     expected = re.findall(r"```text\n(.*?)\n```", page, flags=re.DOTALL)[0]
-    assert expected in shell(plan, REPOSITORY)
+    assert shell(command.replace("slurm/", f"{REPOSITORY}/slurm/"), tmp_path).endswith(f"{expected}\n")
 
 
 def test_the_hydra_example_trains_and_resumes_from_any_folder_by_the_command_of_its_header(tiny_data_bin, tmp_path):

@@ -17,7 +17,7 @@ FOLDERS = sorted({path.parent for path in FILES})
 FLOORS = [
     {"cli"},
     {"experiments"},
-    {"planner", "pretraining"},
+    {"pretraining"},
     {"launch"},
     {"prediction"},
     {"hub"},
@@ -58,7 +58,7 @@ USES_FAIRSEQ = (
     *("conversion/model_files.py", "conversion/pretrained.py", "finetuning/examples_dataset.py"),
     *("models/config.py", "models/roberta.py", "models/checkpoints.py"),
     *("data/block_dataset.py", "data/masked_lm_dataset.py", "data/pair_dataset.py"),
-    *("experiments/inference.py", "cli/doctor.py", "cli/plan.py"),
+    *("experiments/inference.py", "cli/doctor.py", "cli/profile.py"),
 )
 STAGES = [
     *(
@@ -242,5 +242,5 @@ def test_command_lines_stay_at_the_top(path):
     text = path.read_text()
     if not name.startswith(("cli/", "fairseq_workarounds/", "launch/arguments.py", "launch/rendezvous.py")):
         assert "sys.argv" not in text, f"{name} looks at sys.argv"
-    if name.startswith(("experiments/", "planner/", "demo/", "finetuning/", "data/")):
+    if name.startswith(("experiments/", "demo/", "finetuning/", "data/")):
         assert "argparse.Namespace" not in text, f"{name} passes an argparse.Namespace around"

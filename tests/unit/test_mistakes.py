@@ -30,12 +30,14 @@ REFUSED = [
     ("fine-tune lines.txt", ["the nearest is finetune"]),
     ("serve model", ["roberta export", "RobertaHub"]),
     ("convert demo", ["roberta import", "roberta export"]),
+    # A verb of an earlier version.
+    ("plan --config a --machine b", ["plan is no longer a verb", "roberta launch --dry-run"]),
     ("train data", ["roberta pretrain DATA", "--config"]),
     ("train data --arch fast_roberta_tiny", ["roberta pretrain DATA", "--config"]),
     # A wrong option: the usage of the verb, and the nearest.
-    ("plan --config a --machine b --gpuz 4", ["usage: roberta plan", "--gpuz 4: the nearest is --gpus"]),
+    ("user-dir --recipez 4", ["usage: roberta user-dir", "--recipez 4: the nearest is --recipes"]),
     ("tokenizer show --foldr x bpe", ["usage: roberta tokenizer show", "unrecognized arguments: --foldr"]),
-    ("plan --config a --machine b -- data", ["unrecognized arguments: -- data\n"]),
+    ("user-dir -- data", ["unrecognized arguments: -- data\n"]),
     ("predict model a --top-kk 3", ["usage: roberta predict", "--top-kk 3: the nearest is --top-k"]),
     ("predict model a --input lines.txt", ["texts and --input exclude each other"]),
     ("fill-mask model nothing", ["the command line, line 1", "no <mask>"]),

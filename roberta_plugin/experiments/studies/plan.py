@@ -22,9 +22,9 @@ from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch.arguments import check_options
 from roberta_plugin.launch.batch_size import UpdateSize, measured_size, nominal_size, task_of
+from roberta_plugin.launch.estimate import Shape, model_shape
 from roberta_plugin.launch.options_file import to_arguments
 from roberta_plugin.launch.run_folder import Metric
-from roberta_plugin.planner.training import Shape, flops_of, model_shape
 
 # Options with which a run may end before its updates, has updates of several sizes, or leaves nothing to measure; and
 # fairseq's defaults.
@@ -62,7 +62,7 @@ class VariantPlan:
             tokens, pairs, predicted, sequences = map(
                 round, (self.size.tokens, self.size.pairs, self.size.predicted, self.size.sequences)
             )
-            return flops_of(self.shape, tokens=tokens, pairs=pairs, predicted=predicted, sequences=sequences)
+            return self.shape.flops(tokens=tokens, pairs=pairs, predicted=predicted, sequences=sequences)
         return {"tokens": self.size.tokens, "updates": 1.0}[unit]
 
     def amount(self, unit: str) -> float:

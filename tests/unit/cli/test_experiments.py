@@ -1,6 +1,5 @@
-"""roberta plan, sweep, study: tables, dry runs, refusals; whole ones are in tests/integration."""
+"""roberta sweep, study: tables, dry runs, refusals; whole ones are in tests/integration."""
 
-import json
 import re
 import shlex
 
@@ -12,66 +11,6 @@ from roberta_plugin.experiments.sweeps.sweep import prepare
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
-
-MACHINE = str(REPOSITORY / "slurm" / "machine.yaml")
-
-
-@pytest.fixture
-def plan(tmp_path, capsys):
-    """`roberta plan` of a recipe: what it prints and the facts that it writes."""
-
-    def run(config, *words, machine=MACHINE):
-        to = ["--json", str(tmp_path / "plan.json")]
-        args = build_parser("plan").parse_args(["plan", "--config", str(config), "--machine", machine, *words, *to])
-        assert args.run(args) == 0
-        return capsys.readouterr().out, json.loads((tmp_path / "plan.json").read_text())
-
-    return run
-
-
-def test_table_and_json_agree(plan):
-    words = ["--tokens-per-second", "15000", "--gpus", "8", "1024"]
-    text, facts = plan(REPOSITORY / "slurm" / "pretrain_large.yaml", *words)
-    assert "355.4 M parameters" in text
-    rows = [line for line in text.splitlines() if line.startswith(("| 8 |", "| 1,024 |"))]
-    assert len(rows) == len(facts["rows"]) == 2
-    assert "| 8 x 1 |" in rows[1]
-    assert f"| {facts['rows'][1]['days']:.3g} |" in rows[1]
-
-
-def test_an_unknown_machine_is_refused(plan):
-    with pytest.raises(ValueError, match=r"--machine tpu is no file: name a YAML file.*slurm/machine.yaml"):
-        plan("x.yaml", machine="tpu")
-
-
-def test_price_and_speed_of_writing_are_options(plan, tmp_path):
-    config = tmp_path / "synchronous.yaml"
-    base = REPOSITORY / "slurm" / "pretrain.yaml"
-    config.write_text(f"base: {base}\noutput_dir: runs/large\ntrain: {{arch: fast_roberta_large}}\n")
-    words = ["--utilization", "0.4", "--gpus", "1024", "--price", "2"]
-    slow, facts = plan(config, *words)
-    (row,) = facts["rows"]
-    assert row["cost"] == 2 * row["gpu_hours"]
-    assert f"| {row['cost']:,.0f} |" in slow
-    assert "A checkpoint: 5.7 GB, written twice at 1 GB/s" in slow
-    assert row["saving"] == pytest.approx(11.37 / 900, rel=1e-3), "every 15 minutes, by the recipe"
-    _, fast = plan(config, *words, "--write-gb-s", "10")
-    assert fast["rows"][0]["saving"] == pytest.approx(row["saving"] / 10)
-
-
-def test_both_shipped_recipes_keep_97_percent_at_a_failure_a_day(plan):
-    words = ["--utilization", "0.4", "--gpus", "1024", "--failures-per-day"]
-    for name in ("base", "large"):
-        config = REPOSITORY / "slurm" / f"pretrain_{name}.yaml"
-        text, facts = plan(config, *words, "1")
-        (row,) = facts["rows"]
-        assert 0.97 < row["goodput"] < 1
-        assert f"| {row['goodput']:.2%} |" in text
-    _, slow = plan(config, *words, "1", "--restart-minutes", "60")
-    assert slow["rows"][0]["goodput"] < row["goodput"]
-    with pytest.raises(ValueError, match="nothing would be kept"):
-        plan(config, *words, "1000000")
-
 
 SMALL = """\
 Table 1, small - static against dynamic masking: 2 variants x 3 seeds, equal tokens

@@ -71,7 +71,7 @@ def roberta(words, **options):
 
 
 def test_an_output_that_cannot_be_written_is_named():
-    closed, full = (roberta("plan --help >&-"), roberta("jobs slurm >/dev/full", cwd=REPOSITORY))
+    closed, full = (roberta("profile --help >&-"), roberta("jobs slurm >/dev/full", cwd=REPOSITORY))
     assert (closed.returncode, full.returncode) == (2, 2)
     assert closed.stderr.startswith("roberta: standard output is closed"), closed.stderr
     assert full.stderr.startswith("roberta jobs: Standard output: No space left on device. Free"), full.stderr

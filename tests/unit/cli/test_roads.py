@@ -38,7 +38,6 @@ EVERYWHERE = {
     "import": "--output-dir --data --tokenizer --adapter --labels",
     "user-dir": "--recipes",
     "profile": "--output-dir --steps --warm-up --rows",
-    "plan": "--config --machine --price --write-gb-s --gpus --failures-per-day --json",
     "launch": "--config --nodes --gpus-per-node --gpu-type --gpu-request --cpus-per-gpu --mem-gb --partition --time "
     "--account --qos --constraint --exclude --modules --conda --env --inherit --setup --sbatch --signal-delay "
     "--output-dir --name --container --port --checkpoint-minutes --preflight-seconds --accept-changes --max-requeues "
@@ -127,9 +126,6 @@ ROADS = {
         "--int8": "m --to fairseq --output-dir o --int8 text",
         "--private": "m --to onnx --output-dir o --private",
     },
-    "plan": {
-        "--restart-minutes": "--config c --machine m --restart-minutes 3",
-    },
     "launch": {
         "--container-runtime": "--output-dir o --container-runtime apptainer -- bin",
         "--container-mounts": "--output-dir o --container-mounts a:b -- bin",
@@ -183,7 +179,6 @@ BY_MODEL = {
     for name in ("predict", "fill-mask")
 }
 """Options of some kinds, refused once the model says its kind: test_options_of_another_kind_are_refused."""
-BY_MODEL["plan"] = "--tokens-per-second --log --utilization"  # exactly one of them: tests/unit/planner
 
 
 def parsers():

@@ -11,6 +11,7 @@ from torch import nn
 
 from roberta_plugin.data.batches import pack
 from roberta_plugin.data.dynamic_masking import MaskedBatch
+from roberta_plugin.launch.estimate import Shape
 from roberta_plugin.models.attention import BACKENDS
 from roberta_plugin.models.checkpoints import build_model
 from roberta_plugin.models.config import init_std
@@ -27,7 +28,6 @@ from roberta_plugin.models.encoder import (
 )
 from roberta_plugin.models.roberta import FastRobertaModel, RobertaEncoder
 from roberta_plugin.optim.adamw import set_layer_depths
-from roberta_plugin.planner.training import Shape
 from tests.refusals import refused
 from tests.tiny_models import TinyTask, gathered, make_batch, on_device, options, our_model
 
@@ -266,7 +266,7 @@ def test_gradients_are_the_sum_over_the_unrolled_model(layers, parts):
 
 
 @pytest.mark.parametrize(("layers", "parts"), CHOICES)
-def test_shared_parameters_count_once_in_optimizer_checkpoint_and_plan(layers, parts):
+def test_shared_parameters_count_once_in_optimizer_checkpoint_and_estimate(layers, parts):
     model, plain = our_model(**SHARED, share_layers=layers, share_parts=parts), our_model(**SHARED)
     count = sum(parameter.numel() for parameter in model.parameters())
     groups = num_groups(layers, 4)

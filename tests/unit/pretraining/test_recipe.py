@@ -254,6 +254,7 @@ def test_a_recipes_result_is_promised_only_for_its_own_options(tiny_data_bin, tm
     ):
         assert main([*words, *further]) == 0
         said = capsys.readouterr().out
+        assert "\nestimate " in said and " FLOPs with " in said
         assert ("expect   perplexity 43.3" in said, "unchanged" in said) == (is_promised, not is_promised), further
 
 
