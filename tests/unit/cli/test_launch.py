@@ -43,7 +43,10 @@ def test_every_field_of_the_recipe_has_its_option():
 
 def test_a_dry_run_prints_script_and_commands(tiny_data_bin, tmp_path, capsys):
     recipe = good_recipe(tiny_data_bin, tmp_path / "run")
-    assert run("--output-dir", recipe.output_dir, "--nodes", "2", "--dry-run", "--", *recipe.train, "--max-update", "9") == 0
+    assert (
+        run("--output-dir", recipe.output_dir, "--nodes", "2", "--dry-run", "--", *recipe.train, "--max-update", "9")
+        == 0
+    )
     out = capsys.readouterr().out
     assert out.startswith("#!/bin/bash")
     assert "#SBATCH --nodes=2" in out
