@@ -25,7 +25,7 @@ import yaml
 
 from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.data.text_inputs_tables import schema_metadata
-from roberta_plugin.finetuning.records import literal
+from roberta_plugin.finetuning.records import parse_cell, parse_json
 from roberta_plugin.tables import files_of, named_format, short
 
 logger = logging.getLogger(__name__)
@@ -50,8 +50,8 @@ class Numbering(NamedTuple):
         """Whether a cell, or all entries of its list, are -1 and stand for no label."""
         if self.is_class:
             return False
-        parsed = literal(value) if isinstance(value, str) else value
-        values = parsed if isinstance(parsed, list | tuple) else [value]
+        parsed = parse_json(value) if isinstance(value, str) else value
+        values = parsed if isinstance(parsed, list) else [value]
         return bool(values) and all(whole_number(each) == NO_LABEL for each in values)
 
     def name(self, value: Any, place: str) -> Any:
@@ -122,8 +122,8 @@ def numbering_of(
     """
     numbers: dict[int | None, str] = {}
     for place, value in cells:
-        parsed = literal(value) if isinstance(value, str) else value
-        for each in parsed if isinstance(parsed, list | tuple) else [value]:
+        parsed = parse_cell(value, f"{place}, the column {column!r}") if isinstance(value, str) else value
+        for each in parsed if isinstance(parsed, list) else [value]:
             numbers.setdefault(whole_number(each), place)
     if not numbers.keys() - {None}:
         return before or Numbering()

@@ -2,10 +2,8 @@
 
 A record that `roberta predict` answers is read as a row, too. A cell is read as a list, a number, or yes or no.
 
-JSON Lines and Parquet have lists and numbers of their own. In CSV and TSV they are texts, in the notation of the
-program that wrote them: JSON's, Python's, or numpy's.
-
-Example: '["a", "b"]', "['a', 'b']", "('a', 'b')", "['a' 'b']" and "array(['a', 'b'], dtype=object)" -> ["a", "b"].
+JSON Lines and Parquet have lists and numbers of their own. In CSV and TSV they are texts, and lists are those of JSON.
+What Python and numpy print, such as "['a', 'b']" and "['a' 'b']", is refused: numpy leaves out commas, and entries.
 
 What a model reads of a text's white space, in training, `roberta predict`, the hub and exported tokenizers (`as_read`):
 
@@ -18,11 +16,9 @@ What a model reads of a text's white space, in training, `roberta predict`, the 
 from __future__ import annotations
 
 import ast
-import io
 import json
 import math
 import re
-import tokenize
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal
@@ -32,39 +28,35 @@ from roberta_plugin.data.white_space import strip
 from roberta_plugin.tables import Row, check_list, check_text, short
 
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
-_QUOTES = ("'", '"')
-_CALLS = ("array", "list", "tuple", "set", "frozenset")
-_START = re.compile(rf"(?:np\.|numpy\.)?(?:{'|'.join(_CALLS)})(?=\()")
-_NAMES = {
-    **{"true": "True", "True_": "True", "false": "False", "False_": "False"},
-    **dict.fromkeys(("null", "nan", "NaN", "NA"), "None"),
-}
+_SET = re.compile(r"(?:frozen)?set\(.*\)", re.S)
+_NUMPY = re.compile(r"\b(?:(?:np|numpy)\.\w|array\()")
+_ENTRY = r"(?:[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|True|False)"
+_VECTOR = re.compile(rf"\[[\s\[]*{_ENTRY}(?:[\s\[\]]+(?:{_ENTRY}|\.\.\.))*[\s\]]*\]")  # [1 0], as numpy prints it
+_JOINED = re.compile(r"['\"]\s+['\"]")  # ['a' 'b'] likewise, which is ['ab'] in Python
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _FLAGS = re.compile(r"[01](?:\.0*)?(?:[\s,;|]+[01](?:\.0*)?)+")
 
 
 def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
-    """The values of a cell that may hold several: a list, a text in the notation of a list, or a text that the
-    separator divides; None for anything else.
+    """The values of a cell that may hold several: a list, a text with a list in JSON, or a text that the separator
+    divides; None for anything else.
 
     Raises:
-        ValueError: if a text is in brackets and no list in any of these notations, so that brackets or quotation marks
-            would count as part of the values; or if the separator cuts it within brackets.
+        ValueError: if a text is in brackets and no list in JSON, so that brackets or quotation marks would count as
+            part of the values; or if the separator cuts it within brackets.
     """
     value = unwrapped(value)
     if isinstance(value, list):
         return value
     if not isinstance(value, str):
         return None
-    parsed = literal(value)
-    if isinstance(parsed, list | tuple):
-        return list(parsed)
-    if isinstance(parsed, set):
-        return sorted(parsed, key=str)
+    parsed = parse_cell(value)
+    if isinstance(parsed, list):
+        return parsed
     text = (parsed if isinstance(parsed, str) else value).strip()
     if isinstance(parsed, dict) or text[:1] + text[-1:] in ("[]", "{}"):
         plain = f', or without brackets, separated by "{separator}"' if separator else ""
-        raise ValueError(f'{short(text)} is no list in the notation of JSON or Python. Write ["one", "two"]{plain}.')
+        raise ValueError(f'{short(text)} is not a list in JSON. Write ["one", "two"]{plain}.')
     if not separator:
         return None
     if _FLAGS.fullmatch(text):
@@ -72,26 +64,25 @@ def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
     parts = [part.strip() for part in text.split(separator) if part.strip()]
     if _is_nested(text) and not all(map(_is_nested, parts)):  # tensor([0, 1]), c("a", "b"), or a value with a comma
         raise ValueError(
-            f'"{separator}" cuts {short(text)} within brackets. Write a list in the notation of JSON or Python: '
-            f'["one", "two (a{separator} b)"].'
+            f'"{separator}" cuts {short(text)} within brackets. Write a list in JSON: ["one", "two (a{separator} b)"].'
         )
     return parts
 
 
-def unwrapped(value: Any) -> Any:
+def unwrapped(value: Any, where: str = "") -> Any:
     """The list of {"choices": [...]}, as Label Studio writes labels, also as a text; other values as they are."""
-    parsed = literal(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
+    parsed = parse_cell(value, where) if isinstance(value, str) and value.lstrip().startswith("{") else value
     is_wrapped = isinstance(parsed, dict) and parsed.keys() == {"choices"} and isinstance(parsed["choices"], list)
     return parsed["choices"] if is_wrapped else value
 
 
-def alone(value: Any) -> Any:
-    """The value of a list of one, also of a text in the notation of a list; other lists, and other values as they are.
+def alone(value: Any, where: str) -> Any:
+    """The value of a list of one, also of a text with a list in JSON; other lists, and other values as they are.
 
     Example: ["a"], '["a"]' and {"choices": ["a"]} -> "a".
     """
-    inner = unwrapped(value)
-    parsed = literal(inner) if isinstance(inner, str) and inner.lstrip().startswith("[") else inner
+    inner = unwrapped(value, where)
+    parsed = parse_cell(inner, where) if isinstance(inner, str) and inner.lstrip().startswith("[") else inner
     is_alone = isinstance(parsed, list) and len(parsed) == 1 and not isinstance(parsed[0], list | dict)
     return parsed[0] if is_alone else value
 
@@ -107,53 +98,56 @@ def _is_nested(text: str) -> bool:
     return not expected
 
 
-def literal(text: str) -> Any:
-    """The list, tuple, set, object or quoted text that a text stands for in the notation of JSON, Python or numpy; None
-    if it is a plain one. Nothing is called or computed."""
+def parse_json(text: str) -> Any:
+    """The list, object or quoted text that a text is in JSON; None if it is a plain one."""
     text = text.strip()
-    first = "(" if _START.match(text) else text[:1]
-    if not text or text[-1] not in (_QUOTES if first in _QUOTES else (_BRACKETS.get(first),)):
+    if text[:1] + text[-1:] not in ("[]", "{}", '""'):
         return None
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        try:
-            value = ast.literal_eval(_as_python(text))
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
-            return None
-    return value if isinstance(value, list | tuple | set | dict | str) else None
+        return None
 
 
-def texts_in(value: Any) -> list[Any] | None:
-    """The texts of a cell that may hold one or several: those of a list, or of a text in the notation of a list of
-    texts; None for one text, also for one in brackets."""
-    parsed = literal(value) if isinstance(value, str) else value
+def parse_cell(text: str, where: str = "") -> Any:
+    """`parse_json` of a cell that may hold a list or object.
+
+    Raises:
+        ValueError: if it holds one as Python or numpy prints it; `where` is the place of the cell.
+    """
+    parsed = parse_json(text)
+    text = text.strip()
+    is_call = _SET.fullmatch(text) or (_NUMPY.match(text) and text.endswith(")"))
+    if parsed is not None or not (is_call or text[:1] + text[-1:] in ("[]", "()", "{}")):
+        return parsed
+    is_python = is_call or _is_python(text)
+    if _NUMPY.search(text) or _VECTOR.fullmatch(text) or (is_python and _JOINED.search(text)):
+        what = "printed by numpy, which leaves out commas and entries: write the data again"
+    elif is_python:
+        what = "in the notation of Python: parse it with ast.literal_eval, and write the data again"
+    else:
+        return None
+    raise ValueError(
+        f"{where}{': ' if where else ''}{short(text)} is {what} with lists, as JSON Lines (in pandas .to_json(FILE, "
+        'orient="records", lines=True), in datasets .to_json(FILE)) or as Parquet.'
+    )
+
+
+def _is_python(text: str) -> bool:
+    """True if a text is a list, tuple, set or dictionary as Python prints it. Nothing is called or computed."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return False
+    return isinstance(value, list | tuple | set | dict) and ... not in value  # [...] is a text
+
+
+def texts_in(value: Any, where: str) -> list[Any] | None:
+    """The texts of a cell that may hold one or several: those of a list, or of a text with a list of texts in JSON;
+    None for one text, also for one in brackets."""
+    parsed = parse_cell(value, where) if isinstance(value, str) else value
     is_list = isinstance(parsed, list) and (parsed is value or all(isinstance(each, str) for each in parsed))
     return parsed if is_list else None
-
-
-def _as_python(text: str) -> str:
-    """The literal without the names of numpy, and with commas: numpy writes none, and Python joins texts without."""
-    tokens = [each for each in tokenize.generate_tokens(io.StringIO(text).readline) if each.string.strip()]
-    parts: list[str] = []
-    ended = is_type = False  # a value; the dtype of an array
-    before = ""
-    for token in tokens:
-        word, is_name = token.string, token.type == tokenize.NAME
-        is_module = word in ("np", "numpy") or (word == "." and before in ("np", "numpy"))
-        is_call = is_name and (word in _CALLS or (before == "." and word.rstrip("_") not in ("True", "False")))
-        if is_name and word == "dtype":
-            is_type = parts.pop() == ","
-        is_type, before = is_type and word != ")", word
-        if is_module or is_call or is_type:
-            continue
-        after = token.line[token.end[1] : token.end[1] + 1]
-        is_sign = word in ("-", "+") and token.line[: token.start[1]][-1:].isspace() and not after.isspace()
-        starts = word in _BRACKETS or is_sign or token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING)
-        parts += [","] if ended and starts else []
-        parts.append(_NAMES.get(word, word) if is_name else word)
-        ended = word in _BRACKETS.values() or (starts and word not in _BRACKETS and not is_sign)
-    return " ".join(parts)
 
 
 def number_in(value: Any, *, decimal: str = ".") -> float:
@@ -247,7 +241,7 @@ def values_of(row: Row, name: str, *, separator: str = "") -> list[Any] | None:
 
 
 def texts_of(row: Row, name: str, *, what: str, may_be_empty: bool = False) -> list[str]:
-    """The list of texts of a column, also as a text in the notation of a list."""
+    """The list of texts of a column, also as a text with a list in JSON."""
     values = values_of(row, name)
     values = check_list(row.values[name] if values is None else values, f"the column {name!r}", row.where)
     return [

@@ -122,7 +122,7 @@ def _summary_of(row: Row, name: str, split: str, is_hugging_face: bool) -> tuple
         raise ValueError(f"{row.where} lacks {name!r}: add the summary, {other} name its field by --summary-field.")
     if is_hugging_face:
         return _lines(check_text(value, name, row.where, may_be_empty=True).splitlines())
-    is_one = isinstance(value, str) and texts_in(value) is None
+    is_one = isinstance(value, str) and texts_in(value, f"{row.where}, {name}") is None
     return _sentences(parted(value) if is_one else value, name, row.where)
 
 
@@ -136,7 +136,7 @@ def field_names(options: SummariesOptions) -> dict[str, str]:
 
 
 def _sentences(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
-    if (several := texts_in(value)) is not None:
+    if (several := texts_in(value, f"{where}, {name}")) is not None:
         texts = [one_line(check_text(text, f"{name}, sentence {at}", where)) for at, text in enumerate(several, 1)]
         if not texts and not may_be_empty:
             raise ValueError(f"{where}: {name} has no sentence. Fill it in, or leave the entry out.")

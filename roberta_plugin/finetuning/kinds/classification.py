@@ -45,7 +45,7 @@ from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutpu
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.records import alone, literal
+from roberta_plugin.finetuning.records import alone, parse_cell
 from roberta_plugin.tables import Row, short
 
 
@@ -134,9 +134,10 @@ class Classification(TextKind, TableKind):
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> str:
         """See `TableKind.read_target`: the label as text, also in a list of one, as annotation programs write it."""
-        value = alone(row.value(self.label_column, option="--label-column"))
-        written = literal(value) if isinstance(value, str) else value
-        if isinstance(written, list | tuple | set | dict):
+        place = f"{row.where}, the column {self.label_column!r}"
+        value = alone(row.value(self.label_column, option="--label-column"), place)
+        written = parse_cell(value, place) if isinstance(value, str) else value
+        if isinstance(written, list | dict):
             raise ValueError(
                 f"{row.where}: the column {self.label_column!r} must hold one label, found {short(value)}. Write the "
                 "label alone; --kind multi-label learns several, or vectors of 0 and 1."

@@ -15,16 +15,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roberta_plugin.finetuning.layouts.words import split_words, word_spans
-from roberta_plugin.finetuning.records import literal
+from roberta_plugin.finetuning.records import parse_cell
 from roberta_plugin.tables import Row
 
 _MOST_WORDS = 12  # of a text that a message shows
 _LABELS = ("label", "labels", "entities", "spans")  # columns of spans
 
 
-def named_options(value: Any) -> tuple[list[Any], list[str]] | None:
+def named_options(row: Row, column: str) -> tuple[list[Any], list[str]] | None:
     """The options of a cell, and their names, of which there may be none; None: it is in neither of the two layouts."""
-    value = literal(value) if isinstance(value, str) else value
+    value = row.values.get(column)
+    value = parse_cell(value, f"{row.where}, the column {column!r}") if isinstance(value, str) else value
     if isinstance(value, list) and value and all(isinstance(each, dict) and "text" in each for each in value):
         value = {name: [each[name] for each in value if name in each] for name in ("text", "label")}
     if not isinstance(value, dict) or not isinstance(value.get("text"), list):

@@ -308,7 +308,7 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
             number = next((place for place in range(len(columns), 2, -1) if not are_empty[place - 1]), 2)
             return tuple(text_of(row, (column,), option="--choices-columns") for column in columns[:number])
         name = column_of(row, columns, option="--choices-columns")
-        if (named := named_options(row.values[name])) is not None:
+        if (named := named_options(row, name)) is not None:
             row = row._replace(values={**row.values, name: named[0]})
         options = values_of(row, name)
         if options is None and isinstance(row.values[name], str):
@@ -338,10 +338,11 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
         counted from 0, the letter, the column or the text of the option, or its name in --labels. What is a number in
         JSON Lines or Parquet is that of an option if it can be.
         """
-        value = alone(row.value(self.label_column, option="--label-column"))
+        place = f"{row.where}, the column {self.label_column!r}"
+        value = alone(row.value(self.label_column, option="--label-column"), place)
         text = label_of(value, self.label_column, row.where)
         columns, listed = self.settings["choices_columns"], self.settings.get("labels") or []
-        named = named_options(row.values.get(columns[0])) if len(columns) == 1 else None
+        named = named_options(row, columns[0]) if len(columns) == 1 else None
         if named is not None and named[1]:  # by the row itself
             if text in named[1]:
                 return named[1].index(text)

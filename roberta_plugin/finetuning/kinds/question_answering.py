@@ -50,7 +50,7 @@ from roberta_plugin.finetuning.layouts.windows import (
     question_length,
 )
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
-from roberta_plugin.finetuning.records import as_read, literal, number_in, text_of, values_of
+from roberta_plugin.finetuning.records import as_read, number_in, parse_cell, text_of, values_of
 from roberta_plugin.tables import Row, short
 
 logger = logging.getLogger(__name__)
@@ -225,7 +225,7 @@ print(answer)""")
         value, context = row.value(self.label_column, option="--label-column"), self.read_question(row).context
         name = f"the column {self.label_column!r}"
         if isinstance(value, str) and value.strip() not in context:
-            parsed = literal(value)
+            parsed = parse_cell(value, f"{row.where}, {name}")
             value = parsed if isinstance(parsed, dict | list) else value
         written = written_answers(value, name, row.where)
         starts = [start for _, start in written]

@@ -160,7 +160,7 @@ class Summary(Kind):
         recorded = self.settings.get("text_field")
         names = (column,) if column else ((recorded, "text") if recorded else ("text", "article"))
         name = column_of(row, names, option="--text-column")
-        if texts_in(row.values[name]) is None:
+        if texts_in(row.values[name], f"{row.where}, the column {name!r}") is None:
             return sentences_of(text_of(row, (name,), option="--text-column"))
         sentences = [one_line(each) for each in texts_of(row, name, what="sentence")]
         if not sentences:

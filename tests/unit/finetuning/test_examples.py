@@ -15,7 +15,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.examples import Example, label_of, warn_of_duplicates, warn_of_overlap
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.layouts.texts import Encoder, join
-from roberta_plugin.finetuning.records import flag_in, flags_in, literal, number_in, texts_in, values_in
+from roberta_plugin.finetuning.records import flag_in, flags_in, number_in, parse_cell, parse_json, texts_in, values_in
 from roberta_plugin.tables import Row
 from tests.tiny_benchmarks import words_tokenizer, write_prepared
 
@@ -176,46 +176,54 @@ def test_an_example_above_the_limit_has_a_batch_of_its_own_and_the_others_keep_t
 WORDS = ["it's", 'a "b"', "c, d", "\u092e"]
 
 
-@pytest.mark.parametrize("write", [str, json.dumps, repr, lambda each: str(tuple(each)), lambda each: str(set(each))])
-def test_lists_of_json_and_python_are_lists(write):
-    assert sorted(values_in(write(WORDS), separator=",")) == sorted(WORDS) == sorted(values_in(write(WORDS)))
-    assert values_in(write(["a"]), separator=",") == ["a"]
-    assert values_in(write([0, 1.5, True, None])) is not None
+def test_lists_of_json_are_lists():
+    for ensure_ascii in (True, False):
+        text = json.dumps(WORDS, ensure_ascii=ensure_ascii)
+        assert values_in(text, separator=",") == values_in(text) == texts_in(text, "here") == WORDS
+    assert values_in("[0, 1.5, true, null, -1]") == [0, 1.5, True, None, -1]
+    assert parse_cell(' {"text": ["a"]} ') == {"text": ["a"]} and parse_cell('"a, b"') == "a, b"
 
 
-@pytest.mark.parametrize("write", [str, repr])
-def test_arrays_of_numpy_are_lists(write):
-    array = np.array(WORDS)
-    for words in (array, array.astype(object), list(array), np.array(["x" * 50] * 9)):
-        assert values_in(write(words), separator=",") == list(words)
-    for numbers in (np.array([0, 1, 0]), np.array([1.0, 0.0]), list(np.array([3, 4])), np.array([1, 0], dtype=np.int8)):
-        assert values_in(write(numbers)) == list(numbers)
-    assert values_in(write(np.array([-1, 0, -1, -2.5]))) == values_in("[-1, 0, -1, -2.5]") == [-1, 0, -1, -2.5]
-    assert values_in(write(np.array([True, False]))) == [True, False]
-    squad = {"text": np.array(["a b"], dtype=object), "answer_start": np.array([515], dtype=np.int32)}
-    assert literal(write(squad)) == {"text": ["a b"], "answer_start": [515]}
+ARRAY = np.array(WORDS)
+SQUAD = {"text": np.array(["a b"], dtype=object), "answer_start": np.array([515], dtype=np.int32)}
+PYTHON = [WORDS, tuple(WORDS), set(WORDS), ["a"], {"a": 1}, [True, None], (), set(), frozenset("a"), {"choices": ["a"]}]
+NUMPY = [ARRAY, ARRAY.astype(object), list(ARRAY), SQUAD, np.array(["x" * 50] * 9), np.array([0, 1]), np.array([1.0])]
+NUMPY += [
+    list(np.array([3])),
+    np.array([-1, 0, -2.5]),
+    np.array([True, False]),
+    np.arange(2000),
+    np.eye(2),
+    list(np.array([True])),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [(PYTHON, "is in the notation of Python: parse it with ast"), (NUMPY, "is printed by numpy, wh")],
+)
+def test_lists_as_python_and_numpy_print_them_are_refused_with_the_way_to_convert_them(values, said):
+    """numpy prints ['a' 'b'], which is ['ab'] in Python, and leaves out entries of long arrays."""
+    for text in [write(value) for value in values for write in (str, repr)]:
+        if parse_json(text) is not None:  # a vector of one number
+            continue
+        for read in (parse_cell, values_in, texts_in):
+            with pytest.raises(ValueError, match=said) as error:
+                read(text, *(["t.csv, line 2"] if read is texts_in else []))
+            assert "lines=True" in str(error.value) and "Parquet" in str(error.value)
 
 
 def test_what_is_no_list_is_divided_or_refused_and_never_called():
     assert values_in(" a, b c ,", separator=",") == ["a", "b c"] and values_in("a;b", separator=";") == ["a", "b"]
     assert values_in("(a), (b)", separator=",") == ["(a)", "(b)"] and values_in('"a, b"', separator=",") == ["a", "b"]
     assert values_in("[]", separator=",") == [] and values_in("a, b") is None and values_in(7, separator=",") is None
-    said = r'is no list in the notation of JSON or Python\. Write \["one", "two"\], or'
-    lists = (
-        "[a, b]",
-        "{a,b}",
-        "[1-2]",
-        "[1 - 2]",
-        "[0 1 ... 0]",
-        "{'a': 1}",
-        "[f'a']",
-        "[open('x')]",
-        "[" * 9999 + "]" * 9999,
-    )
-    for text in lists:
+    said = r'is not a list in JSON\. Write \["one", "two"\], or'
+    lists = ("[a, b]", "{a,b}", "[1-2]", "[1 - 2]", '{"a": 1}', "[f'a']", "[open('x')]", "[nan, 1]")
+    for text in (*lists, "[" * 9999 + "]" * 9999):
         with pytest.raises(ValueError, match=said):
             values_in(text, separator=",")
-    assert texts_in("['a', 'b']") == ["a", "b"] and texts_in("[1, 2]") is None and texts_in("[Music]") is None
+    for text in ("[Music]", "[...]", "(Reuters)", "[1] In 1990 5 people [2]", "[see 'a' 'b']", "'a'", "[1, 2]"):
+        assert texts_in(text, "here") is None
 
 
 def test_a_separator_within_brackets_cuts_nothing():

@@ -88,7 +88,7 @@ def test_a_number_has_its_name_and_minus_one_is_none():
     assert [numbering.name(each, "here") for each in (0, 1.0, "1", "pos", "?", None, True)] == [
         *("neg", "pos", "pos", "pos", "?", None, True)
     ]
-    assert all(map(numbering.is_none, (-1, "-1", -1.0, [-1, -1], "[-1 -1]")))
+    assert all(map(numbering.is_none, (-1, "-1", -1.0, [-1, -1], "[-1, -1]")))
     assert not any(map(numbering.is_none, (0, "pos", [-1, 0], [], None)))
     with pytest.raises(ValueError, match=r"here: 2 is none of the labels 0 to 1, which are neg, pos \(a file\)"):
         numbering.name(2, "here")

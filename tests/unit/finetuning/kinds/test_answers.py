@@ -64,7 +64,7 @@ def of_row(**values):
         ({"answer_start": SECOND, "answer_end": SECOND + 8}, SECOND, False),
         ({"answer_start": SECOND, "answer_end": SECOND + 20}, SECOND, True),
         ({"answer": [{"text": "the boat", "answer_start": SECOND}]}, SECOND, False),
-        ({"answer": str([{"text": "the boat", "answer_start": SECOND}])}, SECOND, False),
+        ({"answer": json.dumps([{"text": "the boat", "answer_start": SECOND}])}, SECOND, False),
         ({"answer": {"text": " the boat", "answer_start": SECOND - 1}}, SECOND, False),
     ],
     ids=str,

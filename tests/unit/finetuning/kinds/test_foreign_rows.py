@@ -21,7 +21,7 @@ def read(tmp_path, rows, **options):
 
 
 @pytest.mark.parametrize(
-    "written", [lambda label: [label], lambda label: str([label]), lambda label: {"choices": [label]},
+    "written", [lambda label: [label], lambda label: json.dumps([label]), lambda label: {"choices": [label]},
                 lambda label: json.dumps({"choices": [label]})],
     ids=["doccano", "its CSV", "Label Studio", "its CSV"],
 )  # fmt: skip
@@ -43,7 +43,7 @@ NAMES = {"ARC": ["A", "B", "C"], "its numbers": ["1", "2", "3"]}
 TEXTS = ["sun", "moon", "star"]
 LAYOUTS = {
     "object of lists": lambda names: {"text": TEXTS, "label": names},
-    "as a text": lambda names: str({"text": TEXTS, "label": names}),
+    "as a text": lambda names: json.dumps({"text": TEXTS, "label": names}),
     "list of objects": lambda names: [{"label": name, "text": text} for name, text in zip(names, TEXTS, strict=True)],
 }
 OPTIONS = {"text_column": "question", "choices_columns": ("choices",), "label_column": ("answerKey",)}

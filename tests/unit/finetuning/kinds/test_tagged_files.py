@@ -137,7 +137,7 @@ def test_lists_of_parquet_and_csv(tmp_path):
     rows = [{"tokens": ["a", "b c"], "tags": ["O", "B-X"]}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
     assert read_file(tmp_path / "t.parquet", needs_tags=True)[0].texts == ("a", "b c")
-    text = "tokens,tags\n" + '"[\'a\' ""b c""]","' + json.dumps(["O", "B-X"]).replace('"', '""') + '"\n'
+    text = "tokens,tags\n" + '"[""a"", ""b c""]","' + json.dumps(["O", "B-X"]).replace('"', '""') + '"\n'
     assert read(tmp_path, text, name="t.csv")[0] == [("a b c", "O B-X")]
     with pytest.raises(ValueError, match=r"t\.csv, line 2: the column 'tokens' must hold a list of words, found 'a'"):
         read(tmp_path, "tokens,tags\na,O\n", name="t.csv")

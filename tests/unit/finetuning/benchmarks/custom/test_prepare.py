@@ -136,7 +136,7 @@ def test_several_labels_are_a_row_of_zeros_and_ones_from_lists_texts_or_columns(
     texts = [{**row, "label": ", ".join(row["label"])} for row in rows]
     flags = [{"text": row["text"], **{label: int(label in row["label"]) for label in "abc"}} for row in rows]
     vectors = [{"text": row["text"], "label": str([row[label] for label in "abc"])} for row in flags]
-    literals = [{**row, "label": str(row["label"])} for row in rows]
+    literals = [{**row, "label": json.dumps(row["label"])} for row in rows]
     from_lists, of_columns = prepared(rows), prepared(flags, label_column=("a", "b", "c"))
     of_vectors = prepared(vectors, labels=("a", "b", "c"))
     for other in (from_lists, prepared(texts), of_columns, of_vectors, prepared(literals)):
@@ -185,17 +185,37 @@ def test_the_last_columns_of_options_may_be_empty(prepare_table):
 
 
 def test_lists_that_a_csv_file_holds_as_texts_are_lists(prepare_table):
-    rows = [{"text": f"about {n}", "options": str(["it's so", f"no {n}"]), "label": n % 2} for n in range(20)]
+    rows = [{"text": f"about {n}", "options": json.dumps(["it's so", f"no {n}"]), "label": n % 2} for n in range(20)]
     found = prepare_table("multiple-choice", rows=rows, valid_share=0.3)
     lists = [{**row, "options": ["it's so", f"no {n}"]} for n, row in enumerate(rows)]
     wanted = prepare_table("multiple-choice", rows=lists, valid_share=0.3)
     assert found.split("train").sequences.tokens.tolist() == wanted.split("train").sequences.tokens.tolist()
-    squad = {"text": np.array(["bad"], dtype=object), "answer_start": np.array([7])}
-    answers = [str(squad), "['no', 'bad']", "[]", "[1]"]
+    answers = ['{"text": ["bad"], "answer_start": [7]}', '["no", "bad"]', "[]", "[1]"]
     rows = [{"context": f"so bad bad [1] {n}", "question": "?", "answer": answers[n % 4]} for n in range(20)]
     prepared = prepare_table("question-answering", rows=rows, valid_share=0.3)
     records = [record for name in prepared.splits for record in prepared.split(name).records() if "answers" in record]
     assert sorted({str(record["answers"]) for record in records}) == ["['[1]']", "['bad']", "['no', 'bad']", "[]"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        ("classification", {"text": "a", "label": "['x']"}),
+        ("multi-label", {"text": "a", "label": "['x', 'y']"}),
+        ("multi-label", {"text": "a", "label": "[0 1 0]"}),
+        ("multiple-choice", {"text": "a", "options": "['x' 'y']", "label": 0}),
+        ("multiple-choice", {"text": "a", "options": "{'text': ['x', 'y'], 'label': ['A', 'B']}", "label": "A"}),
+        ("multiple-choice", {"text": "a", "options": '["x", "y"]', "label": "['x']"}),
+        ("question-answering", {"context": "a", "question": "b", "answer": "{'text': array(['a'], dtype=object)}"}),
+        ("question-answering", {"context": "a", "question": "b", "answer": "a", "answer_start": "[0 1]"}),
+        ("tagging", {"tokens": "['x' 'y']", "tags": '["O", "O"]'}),
+        ("tagging", {"tokens": '["x", "y"]', "tags": "[0 1]"}),
+    ],
+)
+def test_lists_that_python_or_numpy_printed_into_a_csv_file_are_refused_by_line_and_column(prepare_table, kind, row):
+    odd = next(name for name, value in row.items() if str(value)[:1] in "[{" and '"' not in str(value))
+    with pytest.raises(ValueError, match=rf"my\.csv, line 2, the column '{odd}': .*(Python|numpy).*lines=True"):
+        prepare_table(kind, rows=[row] * 20, valid_share=0.3)
 
 
 def test_a_label_that_can_mean_two_options_is_refused_unless_it_is_a_number(prepare_table):
@@ -294,7 +314,7 @@ def tagged(**changes):
         ("multi-label", [{"text": "a", "label": "0 1 0"}], {}, "line 2: '0 1 0' .* is a vector of 0 and 1"),
         ("multi-label", [{"text": "a", "label": [True, False, False]}], {"labels": ("a", "b")}, "line 1: .* has 3 numbers, and --labels 2"),
         ("multi-label", [{"text": str(n), "label": "[0, 1]" if n % 2 else "[1, 0]"} for n in range(30)], {}, "every row has the labels 0, 1"),
-        ("multi-label", [{"text": "a", "label": "[x, y]"}], {}, "line 2, the column 'label': .* is no list in the notation of JSON or Python"),
+        ("multi-label", [{"text": "a", "label": "[x, y]"}], {}, "line 2, the column 'label': .* is not a list in JSON"),
         ("multi-label", [{"text": str(n), "label": "x;y" if n % 2 else "x"} for n in range(30)], {}, "line 3: no row has several labels, and 'x;y' .* --label-separator ';'"),
         ("regression", [{"text": "a", "label": "1.234,5"}], {}, "found '1.234,5'"),
         ("regression", [{"text": "a", "label": "1_000"}], {}, "found '1_000'"),
