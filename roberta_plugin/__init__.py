@@ -7,6 +7,7 @@ fairseq is loaded.
 
 The layers, top to bottom; a module imports only from layers below it:
 
+    extensions/           one folder for each task and capability; the rest knows none by name
     cli/                  the command `roberta`: parse, call, print
     experiments/          many trainings: sweeps, the paper's fine-tuning procedure, studies
     pretraining/          one pretraining, from text to results, by a recipe
@@ -28,6 +29,7 @@ The layers, top to bottom; a module imports only from layers below it:
     extras                optional packages         foreign_fields  other programs' files: what becomes of each field
     fairseq_import        without side effects         reports        tables, plots
     settings              dataclasses from texts, and their options
+    registry              what extensions add, by sort and name
     spelling              names that look alike
     tables                CSV, TSV, JSON Lines, Parquet, Arrow -> rows
 """
@@ -51,6 +53,9 @@ def register() -> None:
     fairseq_workarounds.install()
     from roberta_plugin import criterions, models, optim, tasks  # noqa: F401
     from roberta_plugin.models.roberta import FastRobertaModel
+    from roberta_plugin.tasks.trainings import register_trainings
+
+    register_trainings()
 
     FastRobertaModel.from_pretrained = classmethod(_from_pretrained)
     fairseq_workarounds.starts.find_model = _find_model

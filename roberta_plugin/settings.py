@@ -42,7 +42,8 @@ def setting(default: Any, help_text: str, *, on_resume: OnResume = "same", **mor
     option's texts instead of the field's type, `aliases`, other names of the option, `gives`, what a command looks for
     where the value is a model's name, and argparse's `metavar`, `nargs`, `const` and `action`. Checked are
 
-        choices             the values, if the type (a Literal, or fairseq's ChoiceEnum) does not say them
+        choices             the values, or a function that returns them, if the type (a Literal, or fairseq's
+                            ChoiceEnum) does not say them
         smallest, largest   limits, of each value of a tuple
         above, below        limits that are themselves excluded
         goes_with           field -> its values with which the option has a meaning (None among them: not given);
@@ -220,7 +221,8 @@ def choices_of(item: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):  # fairseq's ChoiceEnum
         return tuple(str(member.value) for member in kind)
     of_type = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
-    return tuple(item.metadata.get("choices") or of_type)
+    choices = item.metadata.get("choices") or of_type
+    return tuple(choices() if callable(choices) else choices)
 
 
 def limits_of(has: Mapping[str, Any]) -> str:

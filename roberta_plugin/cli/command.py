@@ -158,7 +158,7 @@ def add_task_options(parser: argparse.ArgumentParser, *, stages: Sequence[Stage]
 
     The options of the other tasks are known too, so that `task_options` can say which ones the task has.
     """
-    from roberta_plugin.finetuning.benchmarks import TASKS, option_fields, options_for
+    from roberta_plugin.finetuning.benchmarks import all_tasks, option_fields, options_for
 
     shown = parser.add_argument(
         "-h", "--help", action=HelpOfTask, nargs=0, help="show this help, with TASK also its own"
@@ -167,7 +167,7 @@ def add_task_options(parser: argparse.ArgumentParser, *, stages: Sequence[Stage]
     shown.group = parser.add_argument_group("options of the task")
     actions: dict[str, argparse.Action] = {}
     texts: dict[argparse.Action, dict[str, str]] = {}
-    for task in TASKS:
+    for task in all_tasks():
         hints = typing.get_type_hints(type(options_for(task)))
         for item in option_fields(task, stages=stages):
             if item.name not in actions:
@@ -185,9 +185,10 @@ def task_options(args: argparse.Namespace, task: str) -> TaskOptions:
 
 def given_task_options(args: argparse.Namespace) -> dict[str, str]:
     """The options of tasks that were given, and how the command line spells them."""
-    from roberta_plugin.finetuning.benchmarks import BENCHMARKS
+    from roberta_plugin.registry import BENCHMARKS
 
-    flags = {item.name: flag(item) for folder in BENCHMARKS.values() for item in dataclasses.fields(folder.options)}
+    options = [BENCHMARKS.load(name, "options") for name in BENCHMARKS]
+    flags = {item.name: flag(item) for each in options for item in dataclasses.fields(each)}
     return {name: option for name, option in flags.items() if getattr(args, name, None) is not None}
 
 

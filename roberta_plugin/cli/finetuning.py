@@ -112,9 +112,11 @@ class CollectSettings(Checked):
 
 def add_task(parser: argparse.ArgumentParser) -> None:
     """Add TASK, for --help alone: the prepared folder has the task."""
-    from roberta_plugin.finetuning.benchmarks import TASKS
+    from roberta_plugin.finetuning.benchmarks import all_tasks
 
-    parser.add_argument("task", nargs="?", choices=TASKS, metavar="TASK", help="with --help: whose options to show")
+    parser.add_argument(
+        "task", nargs="?", choices=all_tasks(), metavar="TASK", help="with --help: whose options to show"
+    )
 
 
 @command(

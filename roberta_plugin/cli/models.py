@@ -11,7 +11,7 @@ from typing import Any
 
 from roberta_plugin.cli.command import command, refuse_further
 from roberta_plugin.conversion.settings import ExportSettings, ImportSettings
-from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS
+from roberta_plugin.finetuning.kinds import KINDS, task_kinds
 from roberta_plugin.prediction.settings import PredictSettings
 from roberta_plugin.settings import from_arguments
 from roberta_plugin.tables import find_table
@@ -22,7 +22,7 @@ _FILES = ("input", "output")  # where - is a standard stream
 def add_kinds(parser: argparse.ArgumentParser) -> None:
     """Name the fields of a record; let fill-mask be predict with that kind."""
     parser.epilog = "fields of a record, by kind: " + "; ".join(
-        f"{shown}: {KINDS[name].fields}" for shown, name in TASK_KINDS.items()
+        f"{shown}: {KINDS[name].fields}" for shown, name in task_kinds().items()
     )
     if parser.prog.endswith("fill-mask"):
         parser.set_defaults(task_kind="fill_mask")

@@ -57,8 +57,6 @@ from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.adapters import merge
 from roberta_plugin.models.checkpoints import (
-    ALL_HEADS,
-    CLASSIFICATION,
     TOKENS,
     VERSION,
     architecture,
@@ -66,6 +64,7 @@ from roberta_plugin.models.checkpoints import (
     model_arguments,
     saved_options,
 )
+from roberta_plugin.models.head_parameters import CLASSIFICATION, head_prefixes
 
 logger = logging.getLogger(__name__)
 
@@ -278,8 +277,8 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     Raises:
         ValueError: for heads, another epsilon of layer norms, or added tokens, which fairseq's RoBERTa cannot have.
     """
-    for prefix in ALL_HEADS:
-        if prefix != CLASSIFICATION and any(name.startswith(prefix) for name in model.parameters):
+    for prefix in head_prefixes(model.parameters):
+        if prefix != CLASSIFICATION:
             raise ValueError(
                 f"{model.path} has a {prefix.partition('_')[0]} head, and fairseq's RoBERTa has no such head: use --to "
                 "huggingface (with --head encoder for the encoder alone), or the checkpoint itself."

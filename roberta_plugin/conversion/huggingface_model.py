@@ -27,12 +27,11 @@ from torch import Tensor
 from roberta_plugin.conversion.families import FAMILIES, Family, family_called, layers_of
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, translate
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import TASKS
+from roberta_plugin.finetuning.benchmarks import all_tasks
 from roberta_plugin.finetuning.benchmarks.glue import TASKS as GLUE_TASKS
 from roberta_plugin.finetuning.kinds.outputs import is_number
 from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.models.checkpoints import (
-    ALL_HEADS,
     FINAL_NORM,
     POSITIONS,
     ROWS_BEFORE_POSITIONS,
@@ -41,6 +40,7 @@ from roberta_plugin.models.checkpoints import (
     saved_options,
 )
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
+from roberta_plugin.models.head_parameters import is_of_head
 from roberta_plugin.models.heads import Pooling
 from roberta_plugin.settings import short
 
@@ -150,7 +150,9 @@ def to_config(
     settings = dict(trained.get("settings") or {})
     is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
     task = trained.get("task")
-    is_known = task in TASKS and task != "custom" and not trained.get(identity.IS_INFERRED)  # else the head tells it
+    is_known = (
+        task in all_tasks() and task != "custom" and not trained.get(identity.IS_INFERRED)
+    )  # else the head tells it
     is_known = is_known and model.was_trained_for_its_answers
     kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
     if not is_known:  # all else are names of columns
@@ -263,7 +265,7 @@ def _is_setting(name: str, value: Any) -> bool:
 # Our own entries of config.json, and whether an export can have written one.
 _ENTRIES: dict[str, Callable[[dict[str, Any]], bool]] = {
     REMEMBERED: lambda entry: (
-        entry["task"] in ("", *TASKS)
+        entry["task"] in ("", *all_tasks())
         and isinstance(entry["settings"], dict)
         and all(map(_is_setting, entry["settings"], entry["settings"].values()))
     ),
@@ -362,11 +364,10 @@ def to_hugging_face(
     """
     normalizes_before = FINAL_NORM in state["model"]
     table = {**(PRE_NORM_TRUNK if normalizes_before else TRUNK), **_head_table(head)}
-    others = (*ALL_HEADS, "encoder.lm_head.")
     result: dict[str, Tensor] = {}
     for name, value in state["model"].items():
         is_own = name.startswith(f"{head.module}.")
-        if name == VERSION or (name.startswith(others) and not is_own):
+        if name == VERSION or ((is_of_head(name) or name.startswith("encoder.lm_head.")) and not is_own):
             continue
         reordered = value if order is None or name not in (TOKENS, LM_WEIGHT, LM_BIAS) else value[torch.tensor(order)]
         result[translate(name, table)] = reordered

@@ -20,13 +20,14 @@ from torch import Tensor
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of_task, white_space_of
+from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of, kind_of_task, white_space_of
 from roberta_plugin.finetuning.kinds import KINDS, kind_class
 from roberta_plugin.finetuning.kinds.base import HuggingFace, Kind
 from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.finetuning.starting_head import named_labels
-from roberta_plugin.models.checkpoints import ALL_HEADS, CLASSIFICATION, saved_options
+from roberta_plugin.models.checkpoints import saved_options
+from roberta_plugin.models.head_parameters import CLASSIFICATION, head_prefixes
 from roberta_plugin.models.heads import Pooling
 
 SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
@@ -121,7 +122,7 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
     """
     heads = heads_of(state)
     modules = {head.module for head in heads}
-    for prefix in ALL_HEADS:
+    for prefix in head_prefixes(state["model"]):
         for candidate in _names_below(state["model"], prefix):
             is_wanted = name == candidate or (name is None and all(head.kind == MASKED_LM for head in heads))
             if is_wanted and f"{prefix}{candidate}" not in modules:
@@ -259,7 +260,7 @@ class PortableModel:
         settings, task = trained.get("settings") or {}, str(trained.get("task"))
         if "text_column" in settings:  # of tables of your own
             return bool(settings.get("text_pair_column"))
-        return benchmark_of(task).rules.is_pair if task in TASKS and task != "custom" else None
+        return benchmark_of(task).rules.is_pair if task in all_tasks() and task != "custom" else None
 
     @property
     def text_layout(self) -> TextLayout:

@@ -1,8 +1,7 @@
 """Criterions: from a model and a batch to a loss, its denominator and what is logged.
 
 masked_lm             pretraining
-finetuning            the names and options of fine-tuning; a loss for each kind
-losses                of labels, numbers, ranking, options, tags, spans, sentences, and of texts that belong together
+finetuning            fine-tuning: the loss of the kind    finetuning_options   its options
 base                  sums from all workers -> the figures of the log; outputs of a validation -> the kind's metrics
 """
 

@@ -1,32 +1,20 @@
-"""The criterion of fine-tuning, by its registered names: the loss of the task's kind, and in a validation its metrics.
+"""The criterion of fine-tuning: the loss of the task's kind, and in a validation its metrics.
 
-roberta_sentence_prediction   GLUE and custom texts: labels, numbers, ranking
-squad2                        spans and answerability
-race                          multiple choice
-roberta_tagging               a tag per word
-roberta_summarization         sentences to choose
-roberta_embedding             vectors of texts that belong together
+There is one class, registered with fairseq by each name of `registry.TRAININGS`; the loss is `KindTraining.loss`.
 """
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from itertools import chain
+from dataclasses import fields
 from typing import Any, ClassVar
 
-from fairseq.criterions import register_criterion
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from omegaconf import II
 from torch import Tensor
 
-from roberta_plugin.criterions import losses
 from roberta_plugin.criterions.base import NUMBER, SUM, SummedCriterion, Validation, log_finetuning_loss
-from roberta_plugin.criterions.losses import Loss
 from roberta_plugin.finetuning.kinds.base import Kind
-from roberta_plugin.finetuning.kinds.documents import NUM_SENTENCES
-from roberta_plugin.finetuning.kinds.questions import MAX_ANSWER_LENGTH
-from roberta_plugin.settings import setting
+from roberta_plugin.finetuning.training import find_training
+from roberta_plugin.registry import KINDS
 
 _MOST_SHOWN = 8  # labels in a message
 
@@ -69,18 +57,13 @@ class FineTuningCriterion(SummedCriterion):
         """The share of the target that is spread over all labels: in training alone."""
         return self.label_smoothing if self.training else 0.0
 
-    @property
-    def judging(self) -> Mapping[str, Any]:
-        """Options by which a validation is judged; see `Kind.validated`."""
-        return self.options
-
     @classmethod
     def check_options(cls, cfg: Any) -> None:
         """See `OwnGroup.check_options`: validations of a part have no metric of the whole split to choose by."""
         super().check_options(cfg)
         chosen, steps = getattr(cfg, "best_checkpoint_metric", "loss"), getattr(cfg, "max_valid_steps", None)
         validates = getattr(cfg, "disable_validation", False) is not True
-        if validates and isinstance(steps, int) and chosen not in ("loss", *chain(*losses.MEANS.values())):
+        if validates and isinstance(steps, int) and chosen not in ("loss", *_all_means()):
             raise ValueError(
                 f"--best-checkpoint-metric {chosen} is measured on a whole split, but --max-valid-steps {steps} stops "
                 "validations before: leave it out, or choose by the loss."
@@ -107,10 +90,6 @@ class FineTuningCriterion(SummedCriterion):
         super().train(mode)
         return self
 
-    def loss(self, outputs: Any, sample: Mapping[str, Any]) -> Loss:
-        """The loss of a batch of the task from the outputs of its head (`FineTuningTask.outputs`)."""
-        return losses.find_loss(self.task.kind)(self, outputs, sample)
-
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int | Tensor, dict[str, Any]]:
@@ -120,7 +99,7 @@ class FineTuningCriterion(SummedCriterion):
         """
         self.check_reduction(reduce)
         outputs = self.task.outputs(model, sample)
-        loss = self.loss(outputs, sample)
+        loss = self.task.training.loss(self, outputs, sample)
         log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
         log |= {"loss": loss.total.detach(), "sample_size": loss.sample_size}
         means = dict(loss.means)
@@ -131,10 +110,14 @@ class FineTuningCriterion(SummedCriterion):
             log |= {f"{SUM}{name}": total.detach(), f"{NUMBER}{name}": number}
         return loss.total, loss.sample_size, log
 
+    @property
+    def _judging(self) -> Mapping[str, Any]:
+        return self.task.training.judging(self.options)
+
     def _validate(self, sample: dict[str, Any], outputs: Any) -> None:
         split = sample["split"]
         if split not in self._validations:
-            self._validations[split] = Validation(self.task.kind, self.task.prepared.split(split), self.judging)
+            self._validations[split] = Validation(self.task.kind, self.task.prepared.split(split), self._judging)
         self._validation = self._validations[split]
         self._validation.add(sample, outputs)
 
@@ -152,121 +135,12 @@ class FineTuningCriterion(SummedCriterion):
 def check_metric(kind: Kind, chosen: str) -> None:
     """Refuse to choose checkpoints by what no validation of the kind logs; fairseq would fail after an epoch."""
     labels = list(kind.label_metrics())
-    logged = ["loss", *losses.MEANS.get(kind.name, ()), *kind.metrics(), *kind.also_logged]
+    logged = ["loss", *find_training(type(kind)).means, *kind.metrics(), *kind.also_logged]
     if chosen not in (*logged, *labels) and not chosen.startswith("${"):  # the mark of an option that is not read
         choices = ", ".join([*logged, *labels[:_MOST_SHOWN]])
         raise ValueError(f"--best-checkpoint-metric {chosen} is not logged by validations: choose by {choices}.")
 
 
-@dataclass
-class ValidatedConfig(FairseqDataclass):
-    """Options of fairseq-train by which a validation chooses checkpoints."""
-
-    best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
-    max_valid_steps: int | None = II("dataset.max_valid_steps")
-    disable_validation: bool = II("dataset.disable_validation")
-
-
-@dataclass
-class LabelsConfig(ValidatedConfig):
-    """Options of criterions of labels."""
-
-    label_smoothing: float = setting(
-        0.0,
-        "share of the target that is spread evenly over all labels, in training; the loss of a validation is without",
-        smallest=0,
-        largest=1,
-    )
-
-
-@dataclass
-class RobertaSentencePredictionCriterionConfig(LabelsConfig):
-    """Options for labels, and for competing phrases (WNLI, WSC, WinoGrande); the other losses have none."""
-
-    margin_alpha: float = setting(
-        5.0, "phrases: weight of the margin loss relative to the log-probability of the right phrase"
-    )
-    margin_beta: float = setting(0.4, "phrases: margin of the right phrase over the others, in nats per token")
-    phrase_cross_entropy: bool = setting(
-        False, "phrases: cross-entropy over them instead of the margin, as fairseq's --wsc-cross-entropy"
-    )
-
-
-@register_criterion("roberta_sentence_prediction", dataclass=RobertaSentencePredictionCriterionConfig)
-class RobertaSentencePredictionCriterion(FineTuningCriterion):
-    """Labels, numbers and ranking."""
-
-    name, config = "roberta_sentence_prediction", RobertaSentencePredictionCriterionConfig
-
-
-@register_criterion("race", dataclass=LabelsConfig)
-class RaceCriterion(FineTuningCriterion):
-    """Options of a question."""
-
-    name, config = "race", LabelsConfig
-
-
-@register_criterion("roberta_tagging", dataclass=LabelsConfig)
-class RobertaTaggingCriterion(FineTuningCriterion):
-    """Tags of words."""
-
-    name, config = "roberta_tagging", LabelsConfig
-
-
-@dataclass
-class Squad2CriterionConfig(ValidatedConfig):
-    """Options of the criterion."""
-
-    max_answer_length: int = setting(MAX_ANSWER_LENGTH, "most tokens of an answer, in validation", smallest=1)
-
-
-@register_criterion("squad2", dataclass=Squad2CriterionConfig)
-class Squad2Criterion(FineTuningCriterion):
-    """Spans of SQuAD 2.0 and 1.1."""
-
-    name, config = "squad2", Squad2CriterionConfig
-
-
-@dataclass
-class SummarizationCriterionConfig(ValidatedConfig):
-    """Options of the criterion, for the ROUGE of a validation."""
-
-    num_sentences: int = setting(
-        NUM_SENTENCES, "sentences of a summary whose ROUGE is logged in validation", smallest=1
-    )
-    length_share: float = setting(
-        0.0, "instead of a number of sentences: share of the document's words; 0: not used", smallest=0, largest=1
-    )
-
-
-@register_criterion("roberta_summarization", dataclass=SummarizationCriterionConfig)
-class SummarizationCriterion(FineTuningCriterion):
-    """Sentences of documents."""
-
-    name, config = "roberta_summarization", SummarizationCriterionConfig
-
-    @property
-    def judging(self) -> Mapping[str, Any]:
-        """See `FineTuningCriterion.judging`: the length of a summary."""
-        name = "length_share" if self.options["length_share"] else "num_sentences"
-        return {name: self.options[name]}
-
-
-@dataclass
-class RobertaEmbeddingCriterionConfig(ValidatedConfig):
-    """Options of the losses, each of its own."""
-
-    scale: float = setting(20.0, "in-batch negatives: factor of cosines, the inverse of the temperature", above=0)
-    triplet_margin: float = setting(
-        5.0, "triplets: how much farther the wrong text should be than the right one", above=0
-    )
-    distance_metric: ChoiceEnum(["euclidean", "cosine", "manhattan"]) = setting(  # type: ignore[valid-type]
-        "euclidean", "triplets: what is compared with the margin"
-    )
-
-
-@register_criterion("roberta_embedding", dataclass=RobertaEmbeddingCriterionConfig)
-class RobertaEmbeddingCriterion(FineTuningCriterion):
-    """Vectors of texts."""
-
-    name, config = "roberta_embedding", RobertaEmbeddingCriterionConfig
+def _all_means() -> set[str]:
+    """Figures of the log beside the loss that a part of a split has, too."""
+    return {name for kind, entry in KINDS.items() if entry.training for name in KINDS.load(kind, "training").means}

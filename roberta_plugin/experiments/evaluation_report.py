@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from roberta_plugin import reports
 from roberta_plugin.experiments.evaluation import PREFIX, Evaluation, shown
 from roberta_plugin.files import files_below, write_text
-from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
+from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of
 from roberta_plugin.reports import markdown_table
 
 _MOST_LABELS = 40  # of a matrix that can be read
@@ -49,7 +49,7 @@ def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:
             f"No {PREFIX}SPLIT.json in {', '.join(map(str, folders))}: run `roberta finetune` or `roberta evaluate` "
             "first."
         )
-    return sorted(map(Evaluation.read, paths), key=lambda each: (TASKS.index(each.task), each.split))
+    return sorted(map(Evaluation.read, paths), key=lambda each: (all_tasks().index(each.task), each.split))
 
 
 def metric_rows(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:

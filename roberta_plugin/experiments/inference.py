@@ -22,11 +22,11 @@ from roberta_plugin.finetuning.kinds.outputs import OutputCollector, RawOutputs
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.hub.running import run_batches
 from roberta_plugin.models.checkpoints import (
-    ALL_HEADS,
     load_parameters,
     model_arguments,
     saved_options,
 )
+from roberta_plugin.models.head_parameters import is_of_head
 from roberta_plugin.models.precision import set_precision
 from roberta_plugin.progress import terminal_bar
 
@@ -63,7 +63,7 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     task = _task_like(wanted, {**options, "data": str(prepared.folder), "max_positions": arguments.max_positions})
     model = task.build_model(arguments, from_checkpoint=True)
     load_parameters(model, state, path)
-    heads = {name: value.shape for name, value in model.state_dict().items() if name.startswith(ALL_HEADS)}
+    heads = {name: value.shape for name, value in model.state_dict().items() if is_of_head(name)}
     wrong = [name for name, shape in heads.items() if shapes.get(name) != shape]
     if wrong:
         raise ValueError(
@@ -120,7 +120,7 @@ def run_model(
     An example of more than `max_tokens` positions has a batch of its own. `precision` changes the model
     (`models/precision.py`).
     """
-    dataset = task.inputs_class(
+    dataset = task.training.inputs_class(
         split, pad_id=task.vocabulary.pad_id, vocab_size=len(task.vocabulary), seed=1, most_counted=max_tokens
     )
     if not len(dataset):

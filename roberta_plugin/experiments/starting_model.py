@@ -77,6 +77,7 @@ def starting_model(path: Path, *, from_scratch: bool = False) -> Start:
     from roberta_plugin.conversion.model_files import find_checkpoint
     from roberta_plugin.models import checkpoints
     from roberta_plugin.models.adapters import merge
+    from roberta_plugin.models.head_parameters import is_of_head
 
     checkpoint = find_checkpoint(path, None) if path.is_dir() else path
     state = load_state(checkpoint)
@@ -92,7 +93,7 @@ def starting_model(path: Path, *, from_scratch: bool = False) -> Start:
         options,
         initial=checkpoints.initial_options(state) if from_scratch else {},
         num_symbols=checkpoints.num_symbols(state),
-        is_fine_tuned=any(name.startswith(checkpoints.ALL_HEADS) for name in state["model"]),
+        is_fine_tuned=any(is_of_head(name) for name in state["model"]),
         from_scratch=from_scratch,
     )
 

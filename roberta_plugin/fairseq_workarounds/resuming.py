@@ -17,8 +17,9 @@ from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.fairseq_workarounds.saved_state import check_moments, check_state
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.starting_head import starting_head, take_over_head
-from roberta_plugin.models.checkpoints import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, norms_of, saved_options
+from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, norms_of, saved_options
 from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
+from roberta_plugin.models.head_parameters import is_of_head
 from roberta_plugin.record import Difference, differences, listed, option_name, refuse
 
 logger = logging.getLogger(__name__)
@@ -423,7 +424,7 @@ def _check_model(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
 
 def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, str]:
     """Names of the heads' parameters -> shapes, as in "3 x 8"."""
-    return {name: " x ".join(map(str, value.shape)) for name, value in parameters.items() if name.startswith(ALL_HEADS)}
+    return {name: " x ".join(map(str, value.shape)) for name, value in parameters.items() if is_of_head(name)}
 
 
 def _different_options(saved: Mapping[str, Any], present: Any) -> list[Difference]:

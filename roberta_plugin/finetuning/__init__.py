@@ -10,10 +10,10 @@ Before training, by `roberta prepare TASK`:
     preparation         PrepareSettings               -> a prepared folder; refuses one with other settings; what is
                         in one, and whether it is sound, as `roberta inspect` shows it
 
-In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2, race, roberta_tagging,
-roberta_summarization or roberta_embedding:
+In training, by `fairseq-train` with a --task that an extension registers, such as roberta_sentence_prediction:
 
     examples_dataset    a split                       -> batches of examples of similar length
+    training            a kind                        -> its head, batches and loss
     identity            a prepared folder             -> what a checkpoint remembers of its data
     starting_head       the head of the start, labels -> the head that a training begins with
 

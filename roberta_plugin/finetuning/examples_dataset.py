@@ -1,32 +1,25 @@
-"""A prepared split as one fairseq dataset of batches, with what some tasks add: last stage before training.
+"""A prepared split as one fairseq dataset of batches: last stage before training.
 
 A batch holds examples of similar length, so that little is padded; the batches differ between epochs.
 
-Shapes: B examples in a batch, S their sequences, T positions of the longest; P positions of a packed row; V sentences
-of documents; N examples of the split.
+Shapes: B examples in a batch, S their sequences, T positions of the longest; P positions of a packed row; N examples of
+the split.
 """
 
 from __future__ import annotations
 
-import sys
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
-from roberta_plugin.data.batches import cut_by_length, padding_starts
+from roberta_plugin.data.batches import padding_starts
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import EpochOrder
 from roberta_plugin.data.mmap_tokens import check_ranges
 from roberta_plugin.data.rounding import round_up
-from roberta_plugin.finetuning.kinds.documents import Documents
-from roberta_plugin.finetuning.layouts.sentences import by_document, packed_layout, padded_layout, segments_of
-from roberta_plugin.finetuning.layouts.words import IGNORED
 from roberta_plugin.finetuning.prepared import PreparedSplit
-
-ENOUGH = 512  # positions of a part, from which shorter sequences begin another one; see `hub/running.py`
 
 
 class ExamplesDataset(BlockDataset):
@@ -156,94 +149,3 @@ class WindowsDataset(ExamplesDataset):
             return room
         widths = room // int(counts.max())
         return np.where(counts > 1, counts * widths.max(), widths).astype(np.int32)
-
-
-class EmbeddingDataset(ExamplesDataset):
-    """Batches of `ExamplesDataset` with net_input["pooled"] = {"order" (S,), "parts"}; see `RobertaEncoder.vectors`.
-
-    A part has at most `mini_batch_size` sequences.
-    """
-
-    mini_batch_size: int | None = None
-
-    @override
-    def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        batch = super().make_batch(passes, indices)
-        lengths = batch["net_input"]["src_lengths"].tolist()
-        cut = cut_by_length(lengths, max_tokens=sys.maxsize, enough=ENOUGH, max_sequences=self.mini_batch_size)
-        groups = list(cut)
-        stops = np.cumsum([len(group) for group in groups]).tolist()
-        parts = tuple(
-            (stop, lengths[group[0]], lengths[group[-1]] < lengths[group[0]])
-            for stop, group in zip(stops, groups, strict=True)
-        )
-        batch["net_input"]["pooled"] = {"order": np.concatenate(groups), "parts": parts}
-        return batch
-
-
-class TaggingDataset(ExamplesDataset):
-    """Batches of `ExamplesDataset` with further entries.
-
-    "token_labels", int64 of the shape of src_tokens, (S, T) or (1, P), -100 where nothing is learned; and "num_labels",
-    how many others there are.
-    """
-
-    def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        """See `ExamplesDataset.make_batch`; each example has one sequence."""
-        batch = super().make_batch(passes, indices)
-        tokens, lengths = batch["net_input"]["src_tokens"], batch["net_input"]["src_lengths"]
-        starts = np.cumsum(lengths) - lengths if self.pack else np.arange(len(lengths)) * tokens.shape[1]
-        labels = np.full(tokens.size, IGNORED, dtype=np.int64)
-        for start, first, length in zip(
-            starts.tolist(), self.split.sequences.starts[indices].tolist(), lengths.tolist(), strict=True
-        ):
-            labels[start : start + length] = self._labels[first : first + length]
-        batch["token_labels"] = labels.reshape(tokens.shape)
-        batch["num_labels"] = int((labels != IGNORED).sum())
-        return batch
-
-    @cached_property
-    def _labels(self) -> NDArray[np.int16]:
-        """Labels of all tokens of the split."""
-        return self.split.array("token_labels")
-
-
-class DocumentsDataset(WindowsDataset):
-    """Batches of `ExamplesDataset` with "sentences" and, in net_input, "segments" (S, T).
-
-    "sentences" is what the `SentenceHead` of `models/heads.py` asks for (`layout`), and "labels" (V,), in the order of
-    the documents and of their text.
-    """
-
-    @cached_property
-    def documents(self) -> Documents:
-        """Texts, labels and numbers of the sentences."""
-        return Documents(self.split)
-
-    @cached_property
-    def _of_sentences(self) -> dict[str, NDArray[Any]]:
-        return {name: self.split.array(name) for name in ("label", "window", "position")}
-
-    @override
-    def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        batch = super().make_batch(passes, indices)
-        inputs, first = batch["net_input"], self.documents.first
-        counts = first[indices + 1] - first[indices]  # (B,)
-        places = by_document(counts)
-        chosen = np.repeat(first[indices], counts) + places["place"]  # (V,), of the split
-        labels, window, position = (
-            values[chosen].astype(np.int64)
-            for values in self._of_sentences.values()  # of memory-mapped files
-        )
-        row = batch["offsets"][places["document"]] + window
-        lengths, tokens = inputs["src_lengths"], inputs["src_tokens"]
-        starts = None
-        if self.pack:
-            starts = np.cumsum(lengths) - lengths
-            num_sequences = len(inputs["packing"]["cu_seqlens"]) - 1
-            layout = packed_layout(row, position, lengths=lengths, num_sequences=num_sequences)
-        else:
-            layout = padded_layout(row, position, num_rows=len(lengths))
-        inputs["segments"] = segments_of(tokens, bos_id=int(tokens[0, 0]), starts=starts)  # a row begins with <s>
-        batch["sentences"] = {**layout, **places, "labels": labels}
-        return batch

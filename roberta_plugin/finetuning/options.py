@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from roberta_plugin.finetuning.kinds import KINDS, OWN, SCHEMES
+from roberta_plugin.finetuning.kinds import KINDS, SCHEMES, own_kinds
 from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
 from roberta_plugin.settings import Checked, setting
 from roberta_plugin.tables import separator
@@ -223,7 +223,7 @@ class SummariesOptions(FileOptions):
 
 
 # Kinds of own data, as --kind names them; `pair` is a classification of two texts.
-OWN_KINDS = (*(name.replace("_", "-") for name in OWN), "pair")
+OWN_KINDS = (*(name.replace("_", "-") for name in own_kinds()), "pair")
 
 
 def one_of_kinds(*kinds: str) -> Mapping[str, tuple[str | None, ...]]:

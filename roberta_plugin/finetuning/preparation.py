@@ -36,7 +36,7 @@ from roberta_plugin.data.tokenizers.whitespace import is_meant
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import remove_leftovers, replace_folder
 from roberta_plugin.finetuning.benchmarks import (
-    TASKS,
+    all_tasks,
     benchmark_of,
     checked_options,
     kind_of,
@@ -57,7 +57,7 @@ from roberta_plugin.settings import REQUIRED, Checked, setting
 class DataSettings(Checked):
     """Which task's data, made from what; `roberta prepare` and `roberta finetune` have these options."""
 
-    task: str = setting(REQUIRED, f"one of {', '.join(TASKS)}", flag="task", metavar="TASK", choices=TASKS)
+    task: str = setting(REQUIRED, f"one of {', '.join(all_tasks())}", flag="task", metavar="TASK", choices=all_tasks)
     raw: Path | None = setting(None, "folder with the official files of the task (custom: the current folder)")
     tokenizer: Path | None = setting(
         None,

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import torch
 from fairseq import utils
@@ -41,7 +41,7 @@ from roberta_plugin.checkpoint_files import REMEDY, read_tensors
 from roberta_plugin.foreign_fields import USED, Table, check_fields, only, without_effect
 from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, SWITCHES, FastRobertaConfig, read_config
 from roberta_plugin.models.encoder import PARTS, aliases
-from roberta_plugin.models.heads import HEADS
+from roberta_plugin.models.head_parameters import HasHeads
 from roberta_plugin.settings import choices_of, short
 
 VERSION = "encoder.sentence_encoder.version"
@@ -49,8 +49,6 @@ TOKENS = "encoder.sentence_encoder.embed_tokens.weight"
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
 EMBEDDING_NORM = "encoder.sentence_encoder.layernorm_embedding.weight"
 FINAL_NORM = "encoder.sentence_encoder.layer_norm.weight"  # of encoders that normalize before their sublayers
-CLASSIFICATION = "classification_heads."
-ALL_HEADS = tuple(f"{kind}_heads." for kind in HEADS)
 ROWS_BEFORE_POSITIONS = 2  # of POSITIONS, in fairseq's layout
 
 # Released in 2019 -> now, in this order, as regular expressions.
@@ -181,21 +179,6 @@ LM_MATRIX = "encoder.lm_head.weight"
 NEXT_SENTENCE = "encoder.next_sentence_head."
 
 
-class HasHeads(Protocol):
-    """A model with heads by name."""
-
-    heads: nn.ModuleDict
-    cfg: Any
-    encoder: Any
-    takes_segments: bool
-
-    def register_head(self, name: str, kind: str, **sizes: int) -> None:
-        """Add a head with fresh weights."""
-
-    def state_dict(self) -> dict[str, Tensor]:  # type: ignore[empty-body]
-        """All parameters by the names of files."""
-
-
 def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
     """Refuse a checkpoint of another vocabulary or another number of positions, which torch would report as shapes."""
     model_state = model.state_dict()
@@ -257,33 +240,6 @@ def merge_segments(state: dict[str, Any], *, is_tied: bool) -> str:
     state[name] = changed
     where = "positions" if name == POSITIONS else "tokens"
     return f"that of the first segment is added to the {where}, that of the second is left out"
-
-
-def reconcile_heads(model: HasHeads, state: dict[str, Any]) -> None:
-    """Load the heads of the checkpoint that fit the model, drop the others, and keep the model's own for the rest."""
-    if model.cfg.load_checkpoint_heads:
-        _register_heads(model, state)
-    heads = {name: value for name, value in model.state_dict().items() if name.startswith(ALL_HEADS)}
-    for head in sorted({".".join(name.split(".")[:2]) for name in state if name.startswith(ALL_HEADS)}):
-        theirs, ours = (
-            {name: value.shape for name, value in each.items() if name.startswith(f"{head}.")}
-            for each in (state, heads)
-        )
-        if theirs != ours:
-            logger.warning(f"{head} of the checkpoint does not fit this model and is left out")
-            for name in theirs:
-                del state[name]
-    for name, value in heads.items():
-        state.setdefault(name, value)
-
-
-def _register_heads(model: HasHeads, state: dict[str, Any]) -> None:
-    for kind, head_class in HEADS.items():
-        for name in sorted({key.split(".")[1] for key in state if key.startswith(f"{kind}_heads.")}):
-            if name not in model.heads:
-                prefix = f"{kind}_heads.{name}."
-                parameters = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-                model.register_head(name, kind, **head_class.read_sizes(parameters))
 
 
 OUR_MODELS = ("fast_roberta", *ARCHITECTURES)

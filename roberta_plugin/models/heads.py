@@ -1,7 +1,7 @@
 """Features -> predictions: the heads of fine-tuning, one class per kind, those of pretraining, and a vector per text.
 
-A new kind is a class here and an entry of `HEADS`; `FastRobertaModel.register_head` builds it, `forward` gives it what
-it `reads`, and checkpoints call its parameters KIND_heads.NAME.* (see `checkpoints.py`).
+Kinds are registered in `registry.HEADS`; `FastRobertaModel.register_head` builds a head, `forward` gives it what it
+`reads`, and checkpoints call its parameters KIND_heads.NAME.* (see `checkpoints.py`).
 
 Shapes: B blocks or texts, T positions, D model dimension, C classes; V sentences of a batch, B documents, M most
 sentences of a document. In the heads of pretraining: M predicted positions in the batch, V vocabulary.
@@ -213,9 +213,6 @@ def sinusoids(length: int, dim: int, *, device: torch.device | None = None) -> T
     rates = torch.exp(torch.arange(0, dim, 2, device=device) * (-math.log(10000.0) / dim))  # (ceil(dim / 2),)
     angles = torch.arange(length, device=device)[:, None] * rates  # -> (length, ceil(dim / 2))
     return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :dim]
-
-
-HEADS: dict[str, type[Head]] = {head.kind: head for head in (ClassificationHead, SpanHead, TokenHead, SentenceHead)}
 
 
 class MaskedLMHead(CompilesParts, nn.Module):

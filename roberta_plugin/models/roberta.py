@@ -28,7 +28,6 @@ from roberta_plugin.models.checkpoints import (
     from_older_fairseq,
     name_heads_as_in_files,
     name_heads_as_in_model,
-    reconcile_heads,
     reconcile_pairs,
 )
 from roberta_plugin.models.compiling import (
@@ -59,8 +58,10 @@ from roberta_plugin.models.encoder import (
     share,
 )
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
-from roberta_plugin.models.heads import HEADS, MaskedLMHead, NextSentenceHead, pool, pool_windows
+from roberta_plugin.models.head_parameters import reconcile_heads
+from roberta_plugin.models.heads import MaskedLMHead, NextSentenceHead, pool, pool_windows
 from roberta_plugin.models.positions import PositionScheme
+from roberta_plugin.registry import HEADS
 
 POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of windows has more
 
@@ -514,11 +515,10 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
         `sizes` are arguments of its class: num_classes (and inner_dim) of classes, num_layers of a sentence head.
         """
-        if kind not in HEADS:
-            raise ValueError(f"There is no kind of heads called {kind!r}: give one of {', '.join(HEADS)}.")
+        head_class = HEADS.load(kind)
         if name in self.heads:
             logger.warning(f"the {self.heads[name].kind} head {name!r} is replaced by a new {kind} head, {sizes}")
-        head = HEADS[kind](self.encoder, **sizes)
+        head = head_class(self.encoder, **sizes)
         head.apply(partial(initialize, std=init_std(self.cfg)))
         self.heads[name] = head
 

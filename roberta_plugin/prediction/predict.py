@@ -18,8 +18,8 @@ from typing import Any
 
 from roberta_plugin.data.text_inputs_ahead import read_when_ready
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of_task
-from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS, kind_class
+from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of, kind_of_task
+from roberta_plugin.finetuning.kinds import KINDS, kind_class, task_kinds
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.hub import RobertaHub
@@ -126,7 +126,7 @@ def open_kind(settings: PredictSettings) -> Kind:
     """The model of the settings, ready to answer."""
     device = usable_device(settings.device)
     wanted = settings.task_kind or ("score" if settings.score else None)
-    kind = None if wanted is None else kind_class(TASK_KINDS[wanted])  # imported before the model
+    kind = None if wanted is None else kind_class(task_kinds()[wanted])  # imported before the model
     hub = RobertaHub.from_pretrained(
         settings.model,
         data=settings.data,
@@ -138,7 +138,7 @@ def open_kind(settings: PredictSettings) -> Kind:
     is_own = kind.name == kind_of_training(hub.trained_on)  # else its numbers would decide about something else
     decisions = kind.numbers_of(hub.trained_on.get(identity.DECISIONS, {})) if is_own else {}
     task = str(hub.trained_on.get("task"))
-    return kind.answering(hub, settings, benchmark_of(task).rules if task in TASKS else None, decisions)
+    return kind.answering(hub, settings, benchmark_of(task).rules if task in all_tasks() else None, decisions)
 
 
 def kind_of_model(hub: RobertaHub) -> str:
@@ -160,7 +160,7 @@ def kind_of_model(hub: RobertaHub) -> str:
         return "classification"
     raise ValueError(
         f"The checkpoint does not say what its head {heads[0]} with one output was trained for: give --task-kind, one "
-        f"of {', '.join(TASK_KINDS)}."
+        f"of {', '.join(task_kinds())}."
     )
 
 
@@ -170,7 +170,7 @@ def kind_of_training(trained_on: Mapping[str, Any]) -> str | None:
     name = kind_of_task(str(trained_on.get("task"))) or settings.get("kind")
     if name not in KINDS:
         return None
-    return TASK_KINDS[KINDS[name].task_kind or name]
+    return task_kinds()[KINDS[name].task_kind or name]
 
 
 class _Rows:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from roberta_plugin.finetuning.kinds import TASK_KINDS, ScoreMethod
+from roberta_plugin.finetuning.kinds import ScoreMethod, task_kinds
 from roberta_plugin.machine import Precision
 from roberta_plugin.settings import REQUIRED, Checked, check_roads, setting
 from roberta_plugin.tables import Format, separator
@@ -30,7 +30,7 @@ class PredictSettings(Checked):
     texts: tuple[str, ...] = setting(
         (), "texts to answer, instead of --input", flag="texts", metavar="TEXT", nargs="*", excludes=("input",)
     )
-    task_kind: str | None = setting(None, "what to predict (default: the model's own task)", choices=tuple(TASK_KINDS))
+    task_kind: str | None = setting(None, "what to predict (default: the model's own task)", choices=task_kinds)
     score: ScoreMethod | None = setting(
         None,
         "score texts: pll (--score alone), the sum of the tokens' log-probabilities, each masked in turn; "

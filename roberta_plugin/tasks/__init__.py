@@ -2,7 +2,8 @@
 
 masked_lm             pretraining                  masked_lm_options   its options, and their checks
 growth                blocks and batches that grow with the number of updates
-finetuning            what the fine-tuning tasks share, and the registered ones: texts, spans, options, tags, sentences
+finetuning            the task of fine-tuning      finetuning_options  its options
+trainings             the names that extensions give it, registered with fairseq
 block_task            what all tasks share, and fairseq's own options: refused values, and those without effect
 """
 

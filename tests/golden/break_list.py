@@ -151,7 +151,7 @@ BREAKS = (
         ),
     }),
     # Losses.
-    *faults("criterions/losses.py", LOSS, {
+    *faults("extensions/texts/training.py", LOSS, {
         "weights of labels only in the loss": (
             "return Loss(loss, len(labels) if weights is None else weights[labels].sum())",
             "return Loss(loss, len(labels))",
@@ -164,16 +164,18 @@ BREAKS = (
             "answers.where(answers < counts, choices.size(1) - 1)",
             "answers.where(answers < counts, 0)",
         ),
+    }),
+    *faults("extensions/pronouns/training.py", LOSS, {
         "no margin between phrases": ('rivals - right + options["margin_beta"]', "rivals - right"),
     }),
     *faults("finetuning/kinds/phrase_ranking.py", ("unit/finetuning/benchmarks/glue/test_benchmark.py",), {
         "one rival is enough to win": ("np.maximum.reduceat(probabilities", "np.minimum.reduceat(probabilities"),
     }),
-    *faults("criterions/losses.py", VECTORS, {
+    *faults("extensions/embeddings/training.py", VECTORS, {
         "equal texts are wrong answers": ("is_equal[:, :num_examples] |= texts[:, 0] == texts[:, :1]", "pass"),
         "triplets pushed together": ('(options["triplet_margin"] - far)', '(options["triplet_margin"] + far)'),
     }),
-    *faults("criterions/losses.py", ("unit/criterions/test_finetuning.py",), {
+    *faults("extensions/choices/training.py", ("unit/criterions/test_finetuning.py",), {
         "even loss of RACE over missing options": ('logs.sum(dim=1) / sample["offsets"].diff()', "logs.mean(dim=1)"),
     }),
     *faults("criterions/masked_lm.py", (
@@ -185,7 +187,7 @@ BREAKS = (
             "next_sentence",
         ),
     }),
-    *faults("criterions/losses.py", ("unit/criterions/test_finetuning.py",), {
+    *faults("extensions/spans/training.py", ("unit/criterions/test_finetuning.py",), {
         "spans are learned from the question's tokens too": (
             'first + columns["passage_length"])',
             'first + columns["passage_length"] + 1)',

@@ -43,11 +43,11 @@ def record_help(folder: Path) -> dict[str, Any]:
 
 def record_help_of_tasks(folder: Path) -> dict[str, Any]:
     """The options that each task adds, and the hash of their texts."""
-    from roberta_plugin.finetuning.benchmarks import TASKS
+    from roberta_plugin.finetuning.benchmarks import all_tasks
 
     found = {}
     for verb in OF_TASKS:
-        for task in TASKS:
+        for task in all_tasks():
             _, _, own = help_of(verb, task).partition(f"options of {task}:")
             if own:
                 options = re.findall(r"^  (--[a-z-]+)", own, re.MULTILINE)

@@ -368,7 +368,7 @@ def test_the_kind_in_the_document_reads_learns_and_refuses():
     printed = python(
         f"""{block}
 from pathlib import Path
-from roberta_plugin.criterions import losses
+from roberta_plugin.extensions.texts.training import RegressionTraining
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.tables import Row
 from roberta_plugin.finetuning.options import CustomOptions
@@ -377,7 +377,7 @@ kind = Frequency(benchmark_of("custom").settings(max_length=64, options=CustomOp
 rows = [Row(Path("my.csv"), 2 + n, {{"text": f"text {{n}}", "how": how}}) for n, how in enumerate(("never", "always"))]
 examples = [kind.read(row, is_labelled=True) for row in rows]
 print([kind.columns(example) for example in examples], kind.discover(examples, examples))
-assert losses.find_loss(kind) is losses.regression
+assert find_training(type(kind)) is RegressionTraining
 try:
     kind.read(rows[0]._replace(values={{"text": "a", "how": "daily"}}), is_labelled=True)
 except ValueError as error:

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from fairseq.tasks import TASK_REGISTRY
 
+from roberta_plugin.extensions.tagging.training_options import RobertaTaggingConfig
 from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.models.config import sizes
-from roberta_plugin.tasks.finetuning import RobertaTaggingConfig, RobertaTaggingTask
 from tests.tiny_benchmarks import official
 from tests.tiny_corpus import finetune_command, logged, run, run_ranks
 from tests.tiny_models import assert_one_step
@@ -62,7 +63,9 @@ def test_an_update_of_two_ranks_with_a_dummy_batch_is_that_of_a_plain_reference_
 
     Two ranks validate an odd number of batches, and have the metrics of the whole split.
     """
-    task = RobertaTaggingTask.setup_task(RobertaTaggingConfig(data=str(prepared.folder), seed=3, max_positions=LENGTH))
+    task = TASK_REGISTRY["roberta_tagging"].setup_task(
+        RobertaTaggingConfig(data=str(prepared.folder), seed=3, max_positions=LENGTH)
+    )
     task.load_dataset("train")
     dataset = task.dataset("train")
     size = -(-len(dataset) // 5)

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from roberta_plugin.criterions.finetuning import RobertaEmbeddingCriterion
+from roberta_plugin.extensions.embeddings.training import EmbeddingTraining
 from roberta_plugin.finetuning.kinds import similarity
 from tests.hugging_face import later
 
@@ -20,11 +21,13 @@ NUM_EXAMPLES, DIM = 7, 6
 
 def our_loss(name, vectors, columns=None, **options):
     settings = {"embedding_loss": name}
-    task = SimpleNamespace(target_dictionary=None, kind=SimpleNamespace(name="embedding", settings=settings))
-    criterion = RobertaEmbeddingCriterion(task, **options)
+    kind = SimpleNamespace(name="embedding", settings=settings, window_pooling=None)
+    training = EmbeddingTraining(kind, SimpleNamespace(), None)
+    task = SimpleNamespace(target_dictionary=None, kind=kind, training=training)
+    criterion = CRITERION_REGISTRY["roberta_embedding"](task, **options)
     texts = torch.arange(vectors.shape[0] * vectors.shape[1]).view(vectors.shape[:2])
     sample = {"nsentences": len(vectors), "columns": {"texts": texts, **(columns or {})}}
-    loss = criterion.loss(vectors.flatten(0, 1), sample)
+    loss = training.loss(criterion, vectors.flatten(0, 1), sample)
     return loss.total / loss.sample_size
 
 

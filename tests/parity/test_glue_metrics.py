@@ -11,8 +11,8 @@ import torch
 from fairseq.criterions.sentence_prediction import SentencePredictionConfig, SentencePredictionCriterion
 from fairseq.examples.roberta.wsc.wsc_criterion import WSCCriterion
 
+from roberta_plugin.extensions.pronouns.training import phrase_scores
 from roberta_plugin.finetuning.kinds import metrics
-from roberta_plugin.tasks.finetuning import phrase_scores
 from tests.tiny_models import fairseq_model
 from tests.unit.criterions.test_sentence_prediction import Scores, make_criterion, make_sample
 from tests.unit.tasks import test_sentence_prediction

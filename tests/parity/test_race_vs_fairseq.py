@@ -11,14 +11,15 @@ from argparse import Namespace
 
 import pytest
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.data import indexed_dataset
 from fairseq.logging import metrics
+from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
 
-from roberta_plugin.criterions.finetuning import RaceCriterion
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.tasks.finetuning import FineTuningConfig, RaceTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig
 from tests.tiny_models import spread
 from tests.tiny_race import write_race
 from tests.unit.finetuning.benchmarks.race.test_race import prepared_of
@@ -71,7 +72,7 @@ def fairseq_task(folder):
 
 
 def our_task(prepared):
-    task = RaceTask.setup_task(FineTuningConfig(data=str(prepared.folder), seed=1))
+    task = TASK_REGISTRY["race"].setup_task(FineTuningConfig(data=str(prepared.folder), seed=1))
     task.load_dataset("train")
     return task
 
@@ -105,7 +106,7 @@ def test_loss_and_gradients_are_those_of_sentence_ranking(folders, arch):
     torch.manual_seed(0)
     model = spread(ours.build_model(Namespace(arch=arch, **SIZES)).train())
     results = []
-    both = (SentenceRankingCriterion(theirs, HEAD, None, 4), their_batch), (RaceCriterion(ours), our_batch)
+    both = (SentenceRankingCriterion(theirs, HEAD, None, 4), their_batch), (CRITERION_REGISTRY["race"](ours), our_batch)
     for criterion, batch in both:
         model.zero_grad()
         loss, sample_size, log = criterion(model, batch)
@@ -145,11 +146,11 @@ def test_accuracy_is_not_rounded_as_fairseqs_is():
     values = {}
     sums = {"loss": torch.tensor(3.0), "sample_size": 2000, "ntokens": 5, "npositions": 5, "nsentences": 2000}
     ours = {"sum_of_accuracy": 150100.0, "number_of_accuracy": 2000}
-    outputs = {SentenceRankingCriterion: {"ncorrect": 1501}, RaceCriterion: ours}
+    outputs = {SentenceRankingCriterion: {"ncorrect": 1501}, CRITERION_REGISTRY["race"]: ours}
     for criterion, counts in outputs.items():
         with metrics.aggregate(new_root=True) as meters:
             criterion.reduce_metrics([{**sums, **counts}])
         values[criterion] = meters.get_smoothed_values()["accuracy"]
-    assert values[RaceCriterion] == 75.05
+    assert values[CRITERION_REGISTRY["race"]] == 75.05
     assert float(values[SentenceRankingCriterion]) != 75.05
     assert math.isclose(float(values[SentenceRankingCriterion]), 75.05, abs_tol=0.06)

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
+from fairseq.tasks import TASK_REGISTRY
 
-from roberta_plugin.criterions.finetuning import RobertaSentencePredictionCriterion
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.benchmarks import pronouns
@@ -23,7 +24,7 @@ from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.kinds.phrase_ranking import schema_inputs
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.options import SuperGlueOptions
-from roberta_plugin.tasks.finetuning import FineTuningConfig, RobertaSentencePredictionTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig
 from tests.real_data import unpack
 from tests.tiny_benchmarks import prepared_of
 from tests.tiny_models import spread
@@ -64,7 +65,7 @@ def examples(path):
 
 
 def our_task(prepared, split):
-    task = RobertaSentencePredictionTask.setup_task(FineTuningConfig(data=str(prepared.folder), seed=1))
+    task = TASK_REGISTRY["roberta_sentence_prediction"].setup_task(FineTuningConfig(data=str(prepared.folder), seed=1))
     task.load_dataset(split)
     return task
 
@@ -118,7 +119,7 @@ def test_loss_gradients_and_answers_are_those_of_fairseq_s_criterion(folders, ws
     results = []
     for criterion, sample in (
         (theirs, their_sample(prepared, split, indices, is_winogrande=task == "WinoGrande")),
-        (RobertaSentencePredictionCriterion(ours, **options), batch),
+        (CRITERION_REGISTRY["roberta_sentence_prediction"](ours, **options), batch),
     ):
         model.zero_grad()
         value, _, log = criterion(model, sample)

@@ -15,6 +15,7 @@ FOLDERS = sorted({path.parent for path in FILES})
 
 # The floors of the house, top to bottom: a folder (or file) may import from the floors below its own.
 FLOORS = [
+    {"extensions"},
     {"cli"},
     {"experiments"},
     {"pretraining"},
@@ -22,12 +23,14 @@ FLOORS = [
     {"prediction"},
     {"hub"},
     {"conversion"},
+    {"tasks/trainings"},
     {"tasks", "criterions"},
     {"fairseq_workarounds"},
     {"optim"},
     {"finetuning"},
     {"finetuning/benchmarks", "finetuning/options"},
     {"finetuning/kinds"},
+    {"finetuning/training", "finetuning/examples_dataset"},
     {"finetuning/layouts"},
     {"finetuning/examples", "finetuning/label_names"},
     {"finetuning/records", "finetuning/prepared"},
@@ -36,11 +39,11 @@ FLOORS = [
     {"data"},
     {"checkpoint_files.py", "json_files.py", "stop_signals.py"},
     {"extras.py", "files.py", "foreign_fields.py", "fairseq_import.py", "machine.py", "progress.py", "record.py"},
-    {"locks.py", "settings.py", "spelling.py"},
+    {"locks.py", "registry.py", "settings.py", "spelling.py"},
 ]
 # Narrower than the floors: what these import of the package, besides their own folder.
 ONLY: dict[str, set[str]] = {
-    "models": {"checkpoint_files", "fairseq_import", "foreign_fields", "machine", "settings"},
+    "models": {"checkpoint_files", "fairseq_import", "foreign_fields", "machine", "registry", "settings"},
     "optim": {"fairseq_import", "settings"},
     "data": {
         *("extras", "fairseq_import", "files", "foreign_fields", "json_files", "locks", "machine", "progress"),
@@ -54,7 +57,7 @@ ONLY: dict[str, set[str]] = {
 }
 # Where fairseq appears: at the rim alone.
 USES_FAIRSEQ = (
-    *("tasks/", "criterions/", "optim/", "hub/", "launch/", "fairseq_workarounds/", "fairseq_import.py"),
+    *("extensions/", "tasks/", "criterions/", "optim/", "hub/", "launch/", "fairseq_workarounds/", "fairseq_import.py"),
     *("conversion/model_files.py", "conversion/pretrained.py", "finetuning/examples_dataset.py"),
     *("models/config.py", "models/roberta.py", "models/checkpoints.py"),
     *("data/block_dataset.py", "data/masked_lm_dataset.py", "data/pair_dataset.py"),
@@ -156,6 +159,16 @@ def test_imports_go_downstairs(path):
             continue
         assert there > here, f"{name_of(path)} imports {module}, which is not on a floor below"
         assert own not in ONLY or target in ONLY[own], f"{name_of(path)} imports {module}: ONLY forbids it"
+
+
+@every_file
+def test_an_extension_imports_no_other_extension(path):
+    parts = path.relative_to(PACKAGE).parts
+    if parts[0] != "extensions" or len(parts) < 3:
+        return
+    for module in imported_modules(path):
+        if module.startswith("roberta_plugin.extensions."):
+            assert module.split(".")[2] == parts[1], f"{name_of(path)} imports {module}"
 
 
 def test_no_file_is_in_a_circle_of_imports():

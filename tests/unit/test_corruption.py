@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fairseq.tasks import TASK_REGISTRY
 
 from roberta_plugin import cli
 from roberta_plugin.data.manifest import file_record, sha256_of_file, write_manifest
@@ -13,7 +14,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.launch.recipe import load_recipe
-from roberta_plugin.tasks.finetuning import FineTuningConfig, RobertaSentencePredictionTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.conftest import REPOSITORY
@@ -76,7 +77,7 @@ def sound_set(tmp_path_factory):
 def train_on_set(folder):
     config = FineTuningConfig(data=str(folder), max_positions=40)
     config.seed = 1
-    task = RobertaSentencePredictionTask.setup_task(config)
+    task = TASK_REGISTRY["roberta_sentence_prediction"].setup_task(config)
     tokens = read_all(task, "train")
     split = Prepared.open(folder).split("train")
     return tokens, [values.tolist() for values in split.columns.values()], list(split.records())

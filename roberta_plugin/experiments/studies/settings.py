@@ -22,7 +22,7 @@ from roberta_plugin.experiments.sweeps.grid import (
     options_and_axes,
     read_slurm,
 )
-from roberta_plugin.finetuning.benchmarks import TASKS, options_for
+from roberta_plugin.finetuning.benchmarks import all_tasks, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.launch.options_file import Section, place_of, read_file, to_arguments
 from roberta_plugin.launch.resources import Resources
@@ -136,7 +136,7 @@ class TuningProbe(Checked):
 
     kind: str = FINE_TUNING
     name: str
-    task: str = setting(REQUIRED, "one of TASKS", choices=TASKS)
+    task: str = setting(REQUIRED, "one of TASKS", choices=all_tasks)
     raw: Path  # folder with the official files
     tokenizer: Path  # folder with the tokenizer's files and the dict.txt of the pretraining data
     max_length: int  # most tokens of a sequence

@@ -1,6 +1,6 @@
 """Official files -> records of a kind: all fine-tuning tasks, by the module that has their rows (`base.Benchmark`).
 
-A family's rows stand in the module of its name, or in the one that `BENCHMARKS` names.
+Extensions register them (`registry.BENCHMARKS`).
 
     base        what a row is, and what all rows share: official files, prepare, recipe, score
     glue        GLUE; and XNLI, trained in one language, tested in fifteen
@@ -16,23 +16,12 @@ A family's rows stand in the module of its name, or in the one that `BENCHMARKS`
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from roberta_plugin.finetuning.options import (
-    CustomOptions,
-    GlueOptions,
-    RaceOptions,
-    SquadOptions,
-    Stage,
-    SummariesOptions,
-    SuperGlueOptions,
-    TaggingOptions,
-    TaskOptions,
-    XnliOptions,
-)
+from roberta_plugin.finetuning.options import Stage, TaskOptions
+from roberta_plugin.registry import BENCHMARKS, problems
 from roberta_plugin.settings import flag, from_arguments
 
 if TYPE_CHECKING:
@@ -44,44 +33,28 @@ if TYPE_CHECKING:
 SMALLER_IS_BETTER = ("loss", "mae", "rmse")  # of the metrics; the others grow with the quality
 
 
-class Family(NamedTuple):
-    """The tasks whose rows are in one module."""
-
-    tasks: tuple[str, ...]
-    """As the command line names them."""
-    options: type[TaskOptions] = TaskOptions
-    module: str = ""
-    """Empty: called like the family."""
+def all_tasks() -> tuple[str, ...]:
+    """All fine-tuning tasks; the modules of their rows are not imported."""
+    return tuple(task for family in BENCHMARKS.values() for task in family.tasks)
 
 
-BENCHMARKS: dict[str, Family] = {
-    "glue": Family(
-        ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"), GlueOptions
-    ),
-    "xnli": Family(("XNLI",), XnliOptions, module="glue"),
-    "squad": Family(("squad1", "squad2"), SquadOptions),
-    "race": Family(("race", "multiple_choice"), RaceOptions),
-    "tagging": Family(("conll2003", "wnut17", "tagging"), TaggingOptions),
-    "summaries": Family(("summaries", "cnn_dailymail"), SummariesOptions),
-    "superglue": Family(("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC"), SuperGlueOptions),
-    "choices": Family(("COPA", "ReCoRD", "CommonsenseQA"), module="superglue"),
-    "custom": Family(("custom",), CustomOptions),
-}
-"""Families of tasks; read without importing the modules of their rows."""
-TASKS = tuple(task for family in BENCHMARKS.values() for task in family.tasks)
+def options_class(task: str) -> type[TaskOptions]:
+    """The dataclass of a task's options."""
+    options: type[TaskOptions] = BENCHMARKS.load(_family_of(task), "options")
+    return options
 
 
-def _family_of(task: str) -> tuple[str, Family]:
+def _family_of(task: str) -> str:
     for name, family in BENCHMARKS.items():
         if task in family.tasks:
-            return name, family
-    raise ValueError(f"There is no fine-tuning task {task!r}; there are {', '.join(TASKS)}.")
+            return name
+    known = ", ".join(all_tasks())
+    raise ValueError(" ".join([f"There is no fine-tuning task {task!r}; there are {known}.", *problems]))
 
 
 def benchmark_of(task: str) -> Benchmark:
     """The row of a task; its module is imported by this call."""
-    name, family = _family_of(task)
-    row: Benchmark = importlib.import_module(f"{__name__}.{family.module or name}").TASKS[task]
+    row: Benchmark = BENCHMARKS.load(_family_of(task), "rows")[task]
     return row
 
 
@@ -96,15 +69,15 @@ def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptio
     for name in values.keys() - flags.keys():
         has = f"it has {', '.join(flags.values())}" if flags else "it has none"
         raise ValueError(f"--{name.replace('_', '-')} is not an option of {task}: {has}.")
-    return from_arguments(_family_of(task)[1].options, values)
+    return from_arguments(options_class(task), values)
 
 
 def checked_options(task: str, options: TaskOptions | None) -> TaskOptions:
     """The options, or the paper's if there are none."""
     if options is None:
         return options_for(task)
-    if type(options) is not _family_of(task)[1].options:
-        raise ValueError(f"{task} has {_family_of(task)[1].options.__name__}, got {options}.")
+    if type(options) is not options_class(task):
+        raise ValueError(f"{task} has {options_class(task).__name__}, got {options}.")
     return options_for(task, {**options.given("prepare"), **options.given("score")})
 
 
@@ -112,19 +85,19 @@ def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) 
     """The options that a task has in some stages, in order."""
     return [
         item
-        for item in fields(_family_of(task)[1].options)
+        for item in fields(options_class(task))
         if item.metadata["stage"] in stages and task in item.metadata.get("tasks", (task,))
     ]
 
 
 def kind_of_task(task: str) -> str | None:
     """The kind of a task's row; None for tables of your own, whose settings name it, and if there is no such task."""
-    return (benchmark_of(task).kind or None) if task in TASKS else None
+    return (benchmark_of(task).kind or None) if task in all_tasks() else None
 
 
 def white_space_of(kind: type[Kind], task: str) -> WhiteSpace:
     """What a model of a kind, fine-tuned on a task, reads of a text's white space."""
-    return (benchmark_of(task).rules.white_space if task in TASKS else None) or kind.white_space
+    return (benchmark_of(task).rules.white_space if task in all_tasks() else None) or kind.white_space
 
 
 def kind_of(prepared: Prepared) -> Kind:

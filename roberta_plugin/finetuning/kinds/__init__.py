@@ -1,7 +1,7 @@
 """The kinds of tasks: what a head answers, one class each, from a record to the answer.
 
-A kind is a file here and a line of `KINDS`; with a head of its own also a class of `models/heads.py`, and with a loss
-of its own a function of `criterions/losses.py`.
+Extensions register them (`registry.KINDS`); a kind with a loss of its own has a `KindTraining`
+(`finetuning/training.py`).
 
     masked_lm           a text with <mask>         -> the most probable tokens; a text -> how acceptable it is
     classification      a text or a pair           -> a label, perhaps by a threshold; how sure probabilities are
@@ -34,9 +34,11 @@ What the classes are made of:
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
+
+from roberta_plugin.registry import KINDS as KINDS
+from roberta_plugin.registry import problems
 
 if TYPE_CHECKING:
     from roberta_plugin.finetuning.kinds.base import Kind
@@ -50,72 +52,28 @@ SCHEMES = ("iob1", "iob2", "ioe1", "ioe2", "iobes", "bmes", "bilou", "io", "plai
 """How files of tagged words mark entities (`tag_notations`)."""
 
 
-class Entry(NamedTuple):
-    """A kind, as far as help texts and choices of options need it: in whose file its class stands."""
-
-    class_name: str
-    fields: str
-    """Fields of a record."""
-    task_kind: str = ""
-    """What `roberta predict --task-kind` calls it; empty: its name."""
-    options: tuple[str, ...] = ()
-    """Options of `roberta predict` that only this kind has."""
-    is_own: bool = False
-    """Whether tables of your own can be of this kind (`roberta prepare custom --kind`)."""
-    own_options: tuple[str, ...] = ()
-    """Options of `roberta prepare custom` that some kinds have."""
-    module: str = ""
-    """Empty: called like the kind."""
+def own_kinds() -> tuple[str, ...]:
+    """The kinds that tables of your own can have."""
+    return tuple(name for name, entry in KINDS.items() if entry.is_own)
 
 
-KINDS: dict[str, Entry] = {
-    "fill_mask": Entry("FillMask", "text", options=("top_k",), module="masked_lm"),
-    "score": Entry("TextScore", "text", options=("score", "per_token"), module="masked_lm"),
-    "classification": Entry(
-        "Classification",
-        "text [text_pair]",
-        options=("threshold", "temperature"),
-        is_own=True,
-        own_options=("labels", "label_names", "class_weights", "long_texts"),
-    ),
-    "multi_label": Entry(
-        "MultiLabel",
-        "text [text_pair]",
-        options=("threshold",),
-        is_own=True,
-        own_options=("labels", "label_names", "class_weights", "long_texts"),
-    ),
-    "regression": Entry("Regression", "text [text_pair]", is_own=True, own_options=("long_texts",)),
-    "pair_ranking": Entry("PairRanking", "text [text_pair]", task_kind="regression", module="regression"),
-    "phrase_ranking": Entry("PhraseRanking", "text [candidates]", task_kind="pronoun"),
-    "multiple_choice": Entry("MultipleChoice", "context question options", is_own=True, own_options=("labels",)),
-    "question_answering": Entry(
-        "QuestionAnswering", "question context", options=("null_threshold", "top_k"), is_own=True
-    ),
-    "tagging": Entry(
-        "Tagging", "text or words", options=("valid_sequences",), is_own=True, own_options=("labels", "label_names")
-    ),
-    "summary": Entry("Summary", "text", options=("num_sentences", "length_share", "no_trigram_blocking")),
-    "embedding": Entry("Embedding", "text [text_pair]", options=("pooling", "normalize"), is_own=True),
-}
-OWN = tuple(name for name, entry in KINDS.items() if entry.is_own)
-TASK_KINDS = {entry.task_kind or name: name for name, entry in KINDS.items() if entry.task_kind not in KINDS}
-"""Values of --task-kind -> the kinds that answer."""
+def task_kinds() -> dict[str, str]:
+    """Values of `roberta predict --task-kind` -> the kinds that answer."""
+    return {entry.task_kind or name: name for name, entry in KINDS.items() if entry.task_kind not in KINDS}
 
 
 def kind_class(name: str) -> type[Kind]:
     """The class of a kind; its file is imported by this call."""
-    if name not in KINDS:
-        raise ValueError(f"There is no kind of task {name!r}; there are {', '.join(KINDS)}.")
-    entry = KINDS[name]
-    kind: type[Kind] = getattr(importlib.import_module(f"{__name__}.{entry.module or name}"), entry.class_name)
+    kind: type[Kind] = KINDS.load(name, "kind")
     return kind
 
 
 def table_kind(settings: Mapping[str, Any]) -> TableKind:
     """The kind of tables of your own that settings name."""
     name = str(settings.get("kind"))
-    if name not in OWN:
-        raise ValueError(f"There is no kind {name!r} of own data, as prepared.json has it; there are {', '.join(OWN)}.")
+    if name not in own_kinds():
+        known = ", ".join(own_kinds())
+        sentence = f"There is no kind {name!r} of own data, as prepared.json has it; there are {known}."
+        raise ValueError(" ".join([sentence, *problems]))
     made: Any = kind_class(name)(settings)
     return made  # type: ignore[no-any-return]

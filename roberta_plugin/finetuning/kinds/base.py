@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from roberta_plugin.finetuning.kinds import KINDS, OWN, kind_class
+from roberta_plugin.finetuning.kinds import KINDS, kind_class, own_kinds
 from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, Decisions, Outcome, RawOutputs
 from roberta_plugin.finetuning.kinds.usage import Exported, note_on_long_texts, pipeline_block
@@ -335,7 +335,7 @@ class Kind(ABC):
         """Refuse options of the scoring that this kind does not have, or for which the development set is too small."""
         for name in options.given("score"):
             if name not in self.scoring:
-                kinds = " and ".join(each for each in OWN if name in kind_class(each).scoring)
+                kinds = " and ".join(each for each in own_kinds() if name in kind_class(each).scoring)
                 raise ValueError(f"--{name.replace('_', '-')} goes with {kinds}, and this is {self.name}.")
 
     # Answers about records.

@@ -6,11 +6,15 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 
-from roberta_plugin.criterions.finetuning import RobertaEmbeddingCriterion, RobertaEmbeddingCriterionConfig
-from roberta_plugin.criterions.losses import ranking_losses
+from roberta_plugin.extensions.embeddings.training import ranking_losses
+from roberta_plugin.extensions.embeddings.training_options import (
+    RobertaEmbeddingConfig,
+    RobertaEmbeddingCriterionConfig,
+)
 from roberta_plugin.models import roberta
-from roberta_plugin.tasks.finetuning import RobertaEmbeddingConfig, RobertaEmbeddingTask
 from tests.tiny_tables import rows_of, write_csv
 from tests.unit.finetuning.benchmarks.custom.conftest import prepare_table, tokenizer  # noqa: F401  # fixtures
 
@@ -59,13 +63,15 @@ def test_a_batch_of_equal_texts_has_no_loss_and_does_not_count():
 def make(prepared, *, dropouts=WITHOUT_DROPOUT, **options):
     """Task, model in float64 and criterion."""
     torch.manual_seed(3)
-    task = RobertaEmbeddingTask.setup_task(RobertaEmbeddingConfig(data=str(prepared.folder), seed=3, **options))
+    task = TASK_REGISTRY["roberta_embedding"].setup_task(
+        RobertaEmbeddingConfig(data=str(prepared.folder), seed=3, **options)
+    )
     model = task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES, **dropouts)).double().train()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     task.load_dataset("train")
     task.load_dataset("valid")
-    return task, model, RobertaEmbeddingCriterion.build_criterion(RobertaEmbeddingCriterionConfig(), task)
+    return task, model, CRITERION_REGISTRY["roberta_embedding"].build_criterion(RobertaEmbeddingCriterionConfig(), task)
 
 
 def gradients(prepared, **options):

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from fairseq.criterions import CRITERION_REGISTRY
 
-from roberta_plugin.criterions import finetuning as criterions
-from roberta_plugin.finetuning.examples_dataset import DocumentsDataset, ExamplesDataset, TaggingDataset
+from roberta_plugin.extensions.summaries.dataset import DocumentsDataset
+from roberta_plugin.extensions.tagging.dataset import TaggingDataset
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.kinds.metrics import squad_metrics
 from roberta_plugin.finetuning.kinds.multiple_choice import MultipleChoice
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
@@ -21,6 +23,7 @@ from roberta_plugin.finetuning.kinds.question_answering import QuestionAnswering
 from roberta_plugin.finetuning.kinds.questions import Questions, decode
 from roberta_plugin.finetuning.kinds.summary import Summary
 from roberta_plugin.finetuning.kinds.tagging import Tagging
+from roberta_plugin.finetuning.training import find_training
 from roberta_plugin.models.heads import SpanLogits
 from roberta_plugin.tasks.finetuning import FineTuningTask
 from tests import tiny_squad, tiny_summaries, tiny_tagging
@@ -28,7 +31,8 @@ from tests.tiny_validation import reduced, validated
 
 
 def task_of(kind, prepared=None, outputs=None):
-    return SimpleNamespace(target_dictionary=None, prepared=prepared, kind=kind, outputs=outputs)
+    training = find_training(type(kind))(kind, SimpleNamespace(), None)
+    return SimpleNamespace(target_dictionary=None, prepared=prepared, kind=kind, training=training, outputs=outputs)
 
 
 def batches(dataset, size=5):
@@ -77,9 +81,9 @@ class OptionScores(torch.nn.Module):
 @pytest.fixture
 def of_options():
     task = task_of(MultipleChoice({}, task_name="race"))
-    task.head_arguments = {"features_only": True, "classification_head_name": "choice"}
+    task.training.cfg = SimpleNamespace(classification_head_name="choice")
     task.outputs = partial(FineTuningTask.outputs, task)
-    return criterions.RaceCriterion(task)
+    return CRITERION_REGISTRY["race"](task)
 
 
 def questions_of(*counts, seed=0):
@@ -173,7 +177,7 @@ def squad(request, tmp_path_factory):
 @pytest.fixture
 def of_spans(squad):
     kind = QuestionAnswering({}, task_name=squad.task)
-    return criterions.Squad2Criterion(
+    return CRITERION_REGISTRY["squad2"](
         task_of(kind, squad, lambda model, sample: model.scores(sample)), max_answer_length=4
     )
 
@@ -274,7 +278,7 @@ def tagging(request, tmp_path_factory):
 def test_each_labelled_token_has_a_cross_entropy(tagging, pack, smoothing):
     split, names = tagging.split("valid"), tagging.settings["labels"]
     task = task_of(Tagging({"labels": names}), tagging, lambda model, sample: model.logits(sample))
-    criterion = criterions.RobertaTaggingCriterion(task)
+    criterion = CRITERION_REGISTRY["roberta_tagging"](task)
     criterion.label_smoothing = smoothing
     labels = np.split(np.asarray(split.array("token_labels")), np.cumsum(split.sequences.sizes)[:-1])
 
@@ -313,7 +317,7 @@ def test_each_sentence_of_a_document_has_a_binary_cross_entropy(tmp_path):
         return -(labels * probabilities.log() + (1 - labels) * (1 - probabilities).log()).sum()
 
     task = task_of(Summary(prepared.settings, task_name=prepared.task), prepared, outputs)
-    criterion = criterions.SummarizationCriterion(task, num_sentences=3, length_share=0.0)
+    criterion = CRITERION_REGISTRY["roberta_summarization"](task, num_sentences=3, length_share=0.0)
     model = SentenceLogits(len(labels))
     _, values = check_loss(criterion, model, batches(dataset), plain, number=len(labels))
     assert 0 < labels.sum() < len(labels)

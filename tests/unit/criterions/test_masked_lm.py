@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions import base
-from roberta_plugin.criterions.losses import by_example
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
+from roberta_plugin.finetuning.training import by_example
 
 VOCAB, PAD = 11, 1
 

@@ -4,10 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
 from torch.nn.utils.rnn import pad_sequence
 
-from roberta_plugin.criterions import finetuning as criterions
+from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.layouts.sentences import by_document, packed_layout, padded_layout
+from roberta_plugin.finetuning.training import find_training
 from tests.fake_cuda import Watch, fake_cuda, moved
 from tests.tiny_models import our_model
 
@@ -29,18 +31,19 @@ def make_inputs(*, packed):
 def of_sequences(kind, *, num_outputs=NUM_LABELS, offsets=range(5), **columns):
     """A criterion of GLUE or of own data, what selects its head, and the columns of its batch."""
     settings = {"weights": [1.0, 2.0, 3.0]} if kind in ("classification", "multi_label") else {}
-    task = SimpleNamespace(kind=SimpleNamespace(name=kind, settings=settings, scale=(1.0, 2.0)))
+    task = task_of(kind, settings=settings, scale=(1.0, 2.0))
     head = "classification", {"num_classes": num_outputs}
     return (
-        criterions.RobertaSentencePredictionCriterion,
+        CRITERION_REGISTRY["roberta_sentence_prediction"],
         task,
         head,
         {"columns": columns, "offsets": torch.tensor([*offsets])},
     )
 
 
-def task_of(kind):
-    return SimpleNamespace(kind=SimpleNamespace(name=kind))
+def task_of(kind, **more):
+    made = SimpleNamespace(name=kind, window_pooling=None, **more)
+    return SimpleNamespace(kind=made, training=find_training(kind_class(kind))(made, SimpleNamespace(), None))
 
 
 LABELS = torch.tensor([0, 2, 1, 1])
@@ -51,19 +54,24 @@ KINDS = {
     "numbers": lambda: of_sequences("regression", num_outputs=1, label=LABELS.double()),
     "pairs": lambda: of_sequences("pair_ranking", num_outputs=1, offsets=(0, 2, 4), answer=LABELS[:2]),
     "options": lambda: (
-        criterions.RaceCriterion,
+        CRITERION_REGISTRY["race"],
         task_of("multiple_choice"),
         ("classification", {"num_classes": 1}),
         {"columns": {"label": LABELS[:2] % 2}, "offsets": torch.tensor([0, 2, 4])},
     ),
-    "tags": lambda: (criterions.RobertaTaggingCriterion, task_of("tagging"), ("token", {"num_classes": 3}), {}),
+    "tags": lambda: (CRITERION_REGISTRY["roberta_tagging"], task_of("tagging"), ("token", {"num_classes": 3}), {}),
     "spans": lambda: (
-        criterions.Squad2Criterion,
+        CRITERION_REGISTRY["squad2"],
         task_of("question_answering"),
         ("span", {}),
         {"columns": {**WINDOWS, "has_answer": LABELS.clamp(max=1)}},
     ),
-    "sentences": lambda: (criterions.SummarizationCriterion, task_of("summary"), ("sentence", {"num_layers": 1}), {}),
+    "sentences": lambda: (
+        CRITERION_REGISTRY["roberta_summarization"],
+        task_of("summary"),
+        ("sentence", {"num_layers": 1}),
+        {},
+    ),
 }
 CRITERION_OPTIONS = {"spans": {"max_answer_length": 4}, "sentences": {"num_sentences": 3, "length_share": 0.0}}
 

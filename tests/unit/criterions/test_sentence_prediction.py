@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import sklearn.metrics as sk
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
 
-from roberta_plugin.criterions.finetuning import RobertaSentencePredictionCriterion
 from roberta_plugin.finetuning.kinds import kind_class, metrics
 from roberta_plugin.finetuning.kinds.base import Official
+from roberta_plugin.finetuning.training import find_training
 from tests.tiny_validation import validated
 
 
@@ -29,8 +30,9 @@ def make_criterion(kind, *, num_classes=2, scale=(0.0, 1.0), label_weights=None,
     settings |= {"mean": scale[0], "deviation": scale[1]}
     made = kind_class(kind)(settings, official=Official(limits=(0.0, 5.0)))
     outputs = {"outputs": lambda model, sample: model.scores[sample["rows"]]}
-    task = SimpleNamespace(kind=made, target_dictionary=None, **outputs)
-    return RobertaSentencePredictionCriterion(task, **options)
+    training = find_training(type(made))(made, SimpleNamespace(), None)
+    task = SimpleNamespace(kind=made, target_dictionary=None, training=training, **outputs)
+    return CRITERION_REGISTRY["roberta_sentence_prediction"](task, **options)
 
 
 def make_sample(first, columns, examples):

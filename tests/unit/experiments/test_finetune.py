@@ -165,7 +165,8 @@ def task_of(kind):
 
     vocabulary = type("Vocabulary", (), {"pad_id": 1, "__len__": lambda self: 300})()
     answering = kind_class("question_answering" if kind == "spans" else "classification")({})
-    return Namespace(vocabulary=vocabulary, outputs=outputs, inputs_class=ExamplesDataset, kind=answering)
+    training = Namespace(inputs_class=ExamplesDataset)
+    return Namespace(vocabulary=vocabulary, outputs=outputs, training=training, kind=answering)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 200, 100_000])

@@ -11,8 +11,10 @@ import fairseq_cli.train
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.tasks import TASK_REGISTRY
 from fairseq.trainer import Trainer
 
+from roberta_plugin.extensions.summaries.training_options import SummarizationConfig
 from roberta_plugin.fairseq_workarounds import resuming
 from roberta_plugin.fairseq_workarounds.resuming import (
     check_begins,
@@ -24,7 +26,6 @@ from roberta_plugin.fairseq_workarounds.resuming import (
     train,
     why_finished,
 )
-from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.refusals import refused
@@ -255,7 +256,7 @@ def prepared(tmp_path_factory):
 
 def trainer_of(prepared, **options):
     settings = SummarizationConfig(data=str(prepared.folder), seed=3, **options)
-    task = SummarizationTask.setup_task(settings)
+    task = TASK_REGISTRY["roberta_summarization"].setup_task(settings)
     model = task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES))
     options = {**vars(settings), "_name": "roberta_summarization", "max_positions": 512}
     dataset = SimpleNamespace(train_subset="train")

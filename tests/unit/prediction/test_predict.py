@@ -25,7 +25,7 @@ from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.identity import KEY
-from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS, kind_class
+from roberta_plugin.finetuning.kinds import KINDS, kind_class, task_kinds
 from roberta_plugin.finetuning.kinds.question_answering import QuestionAnswering
 from roberta_plugin.finetuning.kinds.questions import decode
 from roberta_plugin.finetuning.options import CustomOptions
@@ -52,7 +52,7 @@ def answers(model, records, **changes):
 def test_the_kind_is_that_of_the_training(models):
     for name, trained in TRAINED.items():
         expected = {"fill_mask": None, "single": "classification"}.get(name, name)
-        assert kind_of_training(trained) == TASK_KINDS.get(expected)
+        assert kind_of_training(trained) == task_kinds().get(expected)
     assert all(kind_class(name).name == name for name in KINDS)
     with pytest.raises(ValueError, match=r"'translation'; there are fill_mask"):
         kind_class("translation")
@@ -174,7 +174,7 @@ def evaluated(hub, name, split, *, head):
     def outputs(model, batch):
         return model(batch["net_input"]["src_tokens"], head=head)[0]
 
-    kind = {"inputs_class": ExamplesDataset, "kind": kind_class(name)}
+    kind = {"training": SimpleNamespace(inputs_class=ExamplesDataset), "kind": kind_class(name)}
     return run_model(hub.model, SimpleNamespace(vocabulary=hub.vocabulary, outputs=outputs, **kind), split)
 
 
@@ -644,7 +644,7 @@ def test_the_column_of_training_goes_before_another_that_is_called_text(models, 
 
 def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     """The same documents through prepared windows and the evaluation's code."""
-    from roberta_plugin.finetuning.examples_dataset import DocumentsDataset
+    from roberta_plugin.extensions.summaries.dataset import DocumentsDataset
     from roberta_plugin.finetuning.kinds.documents import Length, choose
     from tests.tiny_summaries import write_prepared
 

@@ -5,13 +5,17 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.options import get_training_parser, parse_args_and_arch
+from fairseq.tasks import TASK_REGISTRY
 from omegaconf import MISSING
 
 from roberta_plugin.cli import main
-from roberta_plugin.criterions import finetuning as criterions
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
+from roberta_plugin.extensions.spans.training_options import Squad2Config
+from roberta_plugin.extensions.summaries.training_options import SummarizationConfig
+from roberta_plugin.extensions.tagging.training_options import RobertaTaggingConfig
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.tasks import finetuning as tasks
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMConfig, RobertaMaskedLMTask
@@ -30,7 +34,7 @@ def folder(tmp_path_factory):
 
 
 def setup(folder, **options):
-    return tasks.RaceTask.setup_task(tasks.FineTuningConfig(data=str(folder), seed=1, **options))
+    return TASK_REGISTRY["race"].setup_task(tasks.FineTuningConfig(data=str(folder), seed=1, **options))
 
 
 def test_the_vocabulary_and_the_splits_are_those_of_the_folder(folder):
@@ -89,15 +93,21 @@ def test_checkpoints_are_not_chosen_by_the_f1_of_a_label_that_the_split_lacks(tm
         with refusal:
             train_arguments.check_options(parsed)
         with refusal:
-            tasks.RobertaSentencePredictionTask.check_start(train_arguments.to_config(parsed))
+            TASK_REGISTRY["roberta_sentence_prediction"].check_start(train_arguments.to_config(parsed))
 
 
 @pytest.mark.parametrize(
     ("write", "task", "config", "head", "kind"),
     [
-        (write_squad, tasks.Squad2Task, tasks.Squad2Config, "span_head.span", "span"),
-        (write_tagging, tasks.RobertaTaggingTask, tasks.RobertaTaggingConfig, "token_head.out_proj", "token"),
-        (write_summaries, tasks.SummarizationTask, tasks.SummarizationConfig, "summary_head.out_proj", "sentence"),
+        (write_squad, TASK_REGISTRY["squad2"], Squad2Config, "span_head.span", "span"),
+        (write_tagging, TASK_REGISTRY["roberta_tagging"], RobertaTaggingConfig, "token_head.out_proj", "token"),
+        (
+            write_summaries,
+            TASK_REGISTRY["roberta_summarization"],
+            SummarizationConfig,
+            "summary_head.out_proj",
+            "sentence",
+        ),
     ],
     ids=["squad2", "tagging", "summaries"],
 )
@@ -113,10 +123,10 @@ def test_a_head_of_ours_is_above_all_layers_and_fairseqs_own_model_has_none(tmp_
 
 CRITERIONS = {
     "roberta_masked_lm": RobertaMaskedLMCriterion,
-    "roberta_sentence_prediction": criterions.RobertaSentencePredictionCriterion,
-    "race": criterions.RaceCriterion,
-    "squad2": criterions.Squad2Criterion,
-    "roberta_summarization": criterions.SummarizationCriterion,
+    "roberta_sentence_prediction": CRITERION_REGISTRY["roberta_sentence_prediction"],
+    "race": CRITERION_REGISTRY["race"],
+    "squad2": CRITERION_REGISTRY["squad2"],
+    "roberta_summarization": CRITERION_REGISTRY["roberta_summarization"],
     "masked_lm": None,
     "cross_entropy": None,
 }
@@ -128,9 +138,9 @@ def all_tasks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
     data_bin = write_data_bin(folder / "text", num_documents=3, valid_documents=2)
     kinds = {
-        "roberta_sentence_prediction": (tasks.RobertaSentencePredictionTask, tasks.FineTuningConfig, "RTE"),
-        "race": (tasks.RaceTask, tasks.FineTuningConfig, "race"),
-        "squad2": (tasks.Squad2Task, tasks.Squad2Config, "squad2"),
+        "roberta_sentence_prediction": (TASK_REGISTRY["roberta_sentence_prediction"], tasks.FineTuningConfig, "RTE"),
+        "race": (TASK_REGISTRY["race"], tasks.FineTuningConfig, "race"),
+        "squad2": (TASK_REGISTRY["squad2"], Squad2Config, "squad2"),
     }
     found = {"roberta_masked_lm": RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(data_bin), seed=1))}
     for name, (task, config, prepared_for) in kinds.items():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from roberta_plugin.tasks.finetuning import phrase_scores
+from roberta_plugin.extensions.pronouns.training import phrase_scores
 from tests.tiny_models import fairseq_model, our_model
 
 MASK = 74

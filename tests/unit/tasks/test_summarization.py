@@ -5,10 +5,11 @@ from argparse import Namespace
 
 import pytest
 import torch
+from fairseq.tasks import TASK_REGISTRY
 from omegaconf import OmegaConf
 
+from roberta_plugin.extensions.summaries.training_options import SummarizationConfig
 from roberta_plugin.models import roberta
-from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
 from tests.tiny_checkpoints import state_of
 from tests.tiny_summaries import write_prepared
 
@@ -24,7 +25,9 @@ def prepared(tmp_path_factory):
 
 
 def make_task(prepared, **options):
-    return SummarizationTask.setup_task(SummarizationConfig(data=str(prepared.folder), **{"seed": 3, **options}))
+    return TASK_REGISTRY["roberta_summarization"].setup_task(
+        SummarizationConfig(data=str(prepared.folder), **{"seed": 3, **options})
+    )
 
 
 @pytest.mark.parametrize("layers", [0, 2])

@@ -16,7 +16,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 import roberta_plugin
 from roberta_plugin.experiments.inference import run_model
-from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of, options_for
+from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of, kind_of, options_for
 from roberta_plugin.finetuning.benchmarks.base import COMMON
 from roberta_plugin.finetuning.kinds import KINDS
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs, read_outputs, write_outputs
@@ -131,9 +131,9 @@ PERFECT = {
 
 
 def test_every_task_has_a_set_and_a_row_of_its_name():
-    assert {subject.task for subject in SETS.values()} == {*TASKS}
-    assert {benchmark_of(task).kind for task in TASKS} - {""} <= KINDS.keys()
-    assert all(benchmark_of(task).name == task for task in TASKS)
+    assert {subject.task for subject in SETS.values()} == {*all_tasks()}
+    assert {benchmark_of(task).kind for task in all_tasks()} - {""} <= KINDS.keys()
+    assert all(benchmark_of(task).name == task for task in all_tasks())
     with pytest.raises(ValueError, match=r"no fine-tuning task 'cola'; there are CoLA, "):
         benchmark_of("cola")
 
@@ -183,7 +183,7 @@ def test_the_recipe_is_complete(prepared):
     benchmark, kind = benchmark_of(prepared.task), kind_of(prepared)
     recipe = benchmark.recipe(prepared)
     assert {**recipe.train, **COMMON, "task": kind.task, "criterion": kind.task} == recipe.train
-    assert recipe.metric["value"] in kind_of(prepared).selectable() and benchmark.starts_from in ("", *TASKS)
+    assert recipe.metric["value"] in kind_of(prepared).selectable() and benchmark.starts_from in ("", *all_tasks())
     assert recipe.axes["lr"] and len(recipe.seeds) in (3, 5)
     for schedule in recipe.axes["batch"].values():
         assert 0 <= int(schedule["warmup-updates"]) < int(schedule["max-update"]) == int(schedule["total-num-update"])
@@ -325,7 +325,7 @@ def test_the_model_of_fairseq_has_the_head_and_the_loss_of_ours(wanted, name):
         task.load_dataset("train")
         batch = task.dataset("train").__getitems__([(1, example) for example in range(6)])
         heads = {key: head.out_proj.out_features for key, head in model.classification_heads.items()}
-        size = task.head_sizes["num_classes"]
+        size = task.training.head_sizes["num_classes"]
         assert heads == ({} if name == "WNLI" else {"sentence_classification_head": size})
         assert task.outputs(model, batch).shape == (len(batch["net_input"]["src_lengths"]), size)
         losses.append(criterion(model, batch)[0].item())

@@ -11,7 +11,7 @@ import torch
 import roberta_plugin
 from roberta_plugin.finetuning.benchmarks import kind_of_task
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds import KINDS, OWN, TASK_KINDS, kind_class, table_kind
+from roberta_plugin.finetuning.kinds import KINDS, kind_class, own_kinds, table_kind, task_kinds
 from roberta_plugin.finetuning.kinds.documents import Length, choose, lead
 from roberta_plugin.finetuning.kinds.multiple_choice import ChoiceLayout, accuracies, answers, question_with_option
 from roberta_plugin.finetuning.kinds.outputs import (
@@ -35,8 +35,8 @@ from roberta_plugin.finetuning.kinds.regression import training_groups as groups
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.options import OWN_KINDS
-from roberta_plugin.models.heads import HEADS
 from roberta_plugin.prediction.settings import PredictSettings
+from roberta_plugin.registry import HEADS
 from tests.tiny_benchmarks import words_tokenizer, write_prepared
 
 
@@ -48,7 +48,7 @@ def test_a_kind_is_found_by_its_name_with_a_head_and_outputs_that_exist(name):
     assert set(kind.outputs) <= set(RawOutputs._fields)
     assert issubclass(kind, TableKind) >= entry.is_own
     assert set(entry.options) <= {item.name for item in fields(PredictSettings)}
-    assert entry.task_kind in ("", *TASK_KINDS)
+    assert entry.task_kind in ("", *task_kinds())
 
 
 def test_a_kind_is_trained_by_a_task_that_names_its_head_as_the_kind_does():
@@ -64,7 +64,7 @@ def test_a_kind_is_trained_by_a_task_that_names_its_head_as_the_kind_does():
 
 
 def test_kinds_of_tables_are_values_of_kind():
-    assert {name.replace("_", "-") for name in OWN} | {"pair"} == set(OWN_KINDS)
+    assert {name.replace("_", "-") for name in own_kinds()} | {"pair"} == set(OWN_KINDS)
     with pytest.raises(ValueError, match=r"no kind 'pronoun' of own data, as prepared\.json has it; there are classif"):
         table_kind({"kind": "pronoun"})
     with pytest.raises(ValueError, match=r"window_pooling of prepared\.json is 'x', which is none of mean, max"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roberta_plugin.finetuning.examples_dataset import DocumentsDataset
+from roberta_plugin.extensions.summaries.dataset import DocumentsDataset
 from roberta_plugin.finetuning.layouts.sentences import (
     SummaryLayout,
     Window,

@@ -1,0 +1,32 @@
+"""Multiple choice: RACE, COPA, ReCoRD, CommonsenseQA.
+
+training           the loss
+"""
+
+from roberta_plugin.registry import BenchmarkFamily, Extension, KindEntry, TrainingEntry
+
+EXTENSION = Extension(
+    "choices",
+    __name__,
+    position=40,
+    kinds={
+        "multiple_choice": KindEntry(
+            "roberta_plugin.finetuning.kinds.multiple_choice:MultipleChoice",
+            "context question options",
+            training=".training:MultipleChoiceTraining",
+            is_own=True,
+            own_options=("labels",),
+        )
+    },
+    trainings={"race": TrainingEntry(criterion_options="roberta_plugin.criterions.finetuning_options:LabelsConfig")},
+    benchmarks={
+        "race": BenchmarkFamily(
+            ("race", "multiple_choice"),
+            "roberta_plugin.finetuning.benchmarks.race:TASKS",
+            "roberta_plugin.finetuning.options:RaceOptions",
+        ),
+        "choices": BenchmarkFamily(
+            ("COPA", "ReCoRD", "CommonsenseQA"), "roberta_plugin.finetuning.benchmarks.superglue:TASKS"
+        ),
+    },
+)

@@ -1,0 +1,22 @@
+"""Competing phrases in place of a pronoun: WNLI, WSC, WinoGrande.
+
+training           scores of phrases, and the loss
+training_options   options of fairseq-train
+"""
+
+from roberta_plugin.registry import CriterionOptions, Extension, KindEntry
+
+EXTENSION = Extension(
+    "pronouns",
+    __name__,
+    position=30,
+    kinds={
+        "phrase_ranking": KindEntry(
+            "roberta_plugin.finetuning.kinds.phrase_ranking:PhraseRanking",
+            "text [candidates]",
+            training=".training:PhraseRankingTraining",
+            task_kind="pronoun",
+        )
+    },
+    criterion_options={"phrases": CriterionOptions("roberta_sentence_prediction", ".training_options:PhraseOptions")},
+)

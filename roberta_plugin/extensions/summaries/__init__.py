@@ -1,0 +1,35 @@
+"""The sentences that sum a document up: CNN/DailyMail, and tables of documents.
+
+dataset            batches
+training           head, batches, loss
+training_options   options of fairseq-train
+"""
+
+from roberta_plugin.registry import BenchmarkFamily, Extension, KindEntry, TrainingEntry
+
+EXTENSION = Extension(
+    "summaries",
+    __name__,
+    position=70,
+    kinds={
+        "summary": KindEntry(
+            "roberta_plugin.finetuning.kinds.summary:Summary",
+            "text",
+            training=".training:SummaryTraining",
+            options=("num_sentences", "length_share", "no_trigram_blocking"),
+        )
+    },
+    heads={"sentence": "roberta_plugin.models.heads:SentenceHead"},
+    trainings={
+        "roberta_summarization": TrainingEntry(
+            ".training_options:SummarizationConfig", ".training_options:SummarizationCriterionConfig"
+        )
+    },
+    benchmarks={
+        "summaries": BenchmarkFamily(
+            ("summaries", "cnn_dailymail"),
+            "roberta_plugin.finetuning.benchmarks.summaries:TASKS",
+            "roberta_plugin.finetuning.options:SummariesOptions",
+        )
+    },
+)

@@ -1,0 +1,66 @@
+"""Labels and numbers of texts and pairs: classification, several labels, regression; GLUE, XNLI, SuperGLUE.
+
+training           the losses
+"""
+
+from roberta_plugin.registry import BenchmarkFamily, Extension, KindEntry, TrainingEntry
+
+EXTENSION = Extension(
+    "texts",
+    __name__,
+    position=20,
+    kinds={
+        "classification": KindEntry(
+            "roberta_plugin.finetuning.kinds.classification:Classification",
+            "text [text_pair]",
+            training=".training:ClassificationTraining",
+            options=("threshold", "temperature"),
+            is_own=True,
+            own_options=("labels", "label_names", "class_weights", "long_texts"),
+        ),
+        "multi_label": KindEntry(
+            "roberta_plugin.finetuning.kinds.multi_label:MultiLabel",
+            "text [text_pair]",
+            training=".training:MultiLabelTraining",
+            options=("threshold",),
+            is_own=True,
+            own_options=("labels", "label_names", "class_weights", "long_texts"),
+        ),
+        "regression": KindEntry(
+            "roberta_plugin.finetuning.kinds.regression:Regression",
+            "text [text_pair]",
+            training=".training:RegressionTraining",
+            is_own=True,
+            own_options=("long_texts",),
+        ),
+        "pair_ranking": KindEntry(
+            "roberta_plugin.finetuning.kinds.regression:PairRanking",
+            "text [text_pair]",
+            training=".training:PairRankingTraining",
+            task_kind="regression",
+        ),
+    },
+    heads={"classification": "roberta_plugin.models.heads:ClassificationHead"},
+    trainings={
+        "roberta_sentence_prediction": TrainingEntry(
+            criterion_options="roberta_plugin.criterions.finetuning_options:LabelsConfig"
+        )
+    },
+    benchmarks={
+        "glue": BenchmarkFamily(
+            ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"),
+            "roberta_plugin.finetuning.benchmarks.glue:TASKS",
+            "roberta_plugin.finetuning.options:GlueOptions",
+        ),
+        "xnli": BenchmarkFamily(
+            ("XNLI",),
+            "roberta_plugin.finetuning.benchmarks.glue:TASKS",
+            "roberta_plugin.finetuning.options:XnliOptions",
+        ),
+        "superglue": BenchmarkFamily(
+            ("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC"),
+            "roberta_plugin.finetuning.benchmarks.superglue:TASKS",
+            "roberta_plugin.finetuning.options:SuperGlueOptions",
+        ),
+    },
+)

@@ -1,0 +1,317 @@
+"""The registry: what each extension adds to the program, by sort and name.
+
+An extension is everything that one task or capability brings: kinds of tasks, heads, benchmarks, options, model
+formats, verbs, maskings. The rest of the package, the trunk, knows none by name: it asks the registries below. An
+extension is
+
+    a folder of `roberta_plugin/extensions/`, whose `__init__.py` has an `EXTENSION`;
+    an installed package with an entry point of the group `roberta_plugin.extensions` that names an `EXTENSION`;
+    a module that calls `register(EXTENSION)`, such as a folder for `fairseq-train --user-dir` that imports
+    `roberta_plugin`.
+
+An `EXTENSION` names its parts by references, "module:attribute" or ".module:attribute" within its own package, which
+are imported on first use: who lists all verbs pays for no head. An extension may import the trunk, and no other
+extension.
+
+Example:
+    EXTENSION = Extension("ordinal", __name__, kinds={"ordinal": KindEntry(".kind:Ordinal", "text", is_own=True)})
+
+A broken extension does not stop the others: one line says which package it is and how to mend it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, TypeVar
+
+logger = logging.getLogger(__name__)
+
+API = 1
+"""The version of this interface; it grows when extensions have to change."""
+GROUP = "roberta_plugin.extensions"
+"""The entry points of installed extensions, and the package of our own."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class KindEntry:
+    """A kind of task, as far as help texts and choices of options need it."""
+
+    kind: str
+    """Reference of its class, a `finetuning.kinds.base.Kind`."""
+    fields: str
+    """Fields of a record."""
+    training: str = ""
+    """Reference of its `finetuning.training.KindTraining`; empty: that of the kind that it extends."""
+    task_kind: str = ""
+    """What `roberta predict --task-kind` calls it; empty: its name."""
+    options: tuple[str, ...] = ()
+    """Options of `roberta predict` that only this kind has."""
+    is_own: bool = False
+    """True if tables of your own can be of this kind (`roberta prepare custom --kind`)."""
+    own_options: tuple[str, ...] = ()
+    """Options of `roberta prepare custom` that some kinds share, such as labels."""
+
+
+@dataclass(frozen=True)
+class TrainingEntry:
+    """A name for fairseq's --task and --criterion, under which kinds are fine-tuned."""
+
+    task_options: str = "roberta_plugin.tasks.finetuning:FineTuningConfig"
+    """Reference of the dataclass of its task options, a `FineTuningConfig`."""
+    criterion_options: str = "roberta_plugin.criterions.finetuning:ValidatedConfig"
+    """Reference of the dataclass of its criterion's options, a `ValidatedConfig`."""
+
+
+@dataclass(frozen=True)
+class CriterionOptions:
+    """Options that an extension adds to the criterion of a training that another one registers."""
+
+    training: str
+    """A name of `trainings`."""
+    options: str
+    """Reference of a `FairseqDataclass`."""
+
+
+@dataclass(frozen=True)
+class BenchmarkFamily:
+    """Benchmarks whose rows are in one module."""
+
+    tasks: tuple[str, ...]
+    """As the command line names them."""
+    rows: str
+    """Reference of the table name -> `finetuning.benchmarks.base.Benchmark`."""
+    options: str = "roberta_plugin.finetuning.options:TaskOptions"
+    """Reference of the dataclass of their options."""
+
+
+@dataclass(frozen=True)
+class VerbEntry:
+    """A verb of the command `roberta`."""
+
+    summary: str
+    """Its line in `roberta --help`."""
+    command: str
+    """Reference of its `cli.command.Command`."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What one task or capability adds; each mapping is by name."""
+
+    name: str
+    module: str
+    """`__name__` of the module that defines it; references that begin with a point are relative to it."""
+    api: int = API
+    """The version of this interface for which it was written."""
+    position: int = 100
+    """Its place in lists, among our own: the smallest comes first."""
+    kinds: Mapping[str, KindEntry] = field(default_factory=dict)
+    heads: Mapping[str, str] = field(default_factory=dict)
+    """Kind of head -> reference of its class, a `models.heads.Head`."""
+    trainings: Mapping[str, TrainingEntry] = field(default_factory=dict)
+    criterion_options: Mapping[str, CriterionOptions] = field(default_factory=dict)
+    benchmarks: Mapping[str, BenchmarkFamily] = field(default_factory=dict)
+    own_options: Mapping[str, str] = field(default_factory=dict)
+    """Name -> reference of a dataclass whose fields become options of `roberta prepare custom`."""
+    predict_options: Mapping[str, str] = field(default_factory=dict)
+    """Name -> reference of a dataclass whose fields become options of `roberta predict`."""
+    hub_methods: Mapping[str, str] = field(default_factory=dict)
+    """Name of a method of `RobertaHub` -> reference of a function whose first argument is the hub."""
+    verbs: Mapping[str, VerbEntry] = field(default_factory=dict)
+    package: str = "roberta_plugin"
+    """The installed package that it comes from; filled in by `find_extensions`."""
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """The entries of one sort, in the order of their registration; reading it finds all extensions first."""
+
+    def __init__(self, sort: str, noun: str) -> None:
+        """Make an empty one: `sort` is the field of `Extension`, and `noun` what messages call an entry."""
+        self.sort, self.noun = sort, noun
+        self._entries: dict[str, T] = {}
+        self._owners: dict[str, Extension] = {}
+        REGISTRIES[sort] = self
+
+    def __iter__(self) -> Iterator[str]:
+        find_extensions()
+        return iter(tuple(self._entries))
+
+    def __len__(self) -> int:
+        find_extensions()
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        find_extensions()
+        return name in self._entries
+
+    def __getitem__(self, name: str) -> T:
+        find_extensions()
+        if name not in self._entries:
+            raise KeyError(self.unknown(name))
+        return self._entries[name]
+
+    def owner(self, name: str) -> Extension:
+        """The extension that registered an entry."""
+        find_extensions()
+        return self._owners[name]
+
+    def load(self, name: str, part: str = "") -> Any:
+        """Import what an entry refers to; `part` is the field with the reference, if an entry has several.
+
+        Raises:
+            ValueError: if there is no such entry, or its extension cannot be imported.
+        """
+        find_extensions()
+        if name not in self._entries:
+            raise ValueError(self.unknown(name))
+        entry = self._entries[name]
+        return _import(getattr(entry, part) if part else entry, self._owners[name])
+
+    def unknown(self, name: object) -> str:
+        """The sentence about a name that is not registered; it ends with what is known of broken extensions."""
+        find_extensions()
+        known = ", ".join(self._entries) or "none"
+        return " ".join([f"There is no {self.noun} {name!r}; there are {known}.", *problems])
+
+
+REGISTRIES: dict[str, Registry[Any]] = {}
+KINDS: Registry[KindEntry] = Registry("kinds", "kind of task")
+HEADS: Registry[str] = Registry("heads", "kind of head")
+TRAININGS: Registry[TrainingEntry] = Registry("trainings", "fine-tuning task of fairseq-train")
+CRITERION_OPTIONS: Registry[CriterionOptions] = Registry("criterion_options", "set of options of a criterion")
+BENCHMARKS: Registry[BenchmarkFamily] = Registry("benchmarks", "family of benchmarks")
+OWN_OPTIONS: Registry[str] = Registry("own_options", "set of options for own tables")
+PREDICT_OPTIONS: Registry[str] = Registry("predict_options", "set of options for predictions")
+HUB_METHODS: Registry[str] = Registry("hub_methods", "method of the hub")
+VERBS: Registry[VerbEntry] = Registry("verbs", "verb")
+
+extensions: dict[str, Extension] = {}
+"""All that are registered, by name."""
+problems: list[str] = []
+"""One sentence for each extension that could not be registered."""
+on_registration: list[Callable[[Extension], None]] = []
+"""Called with each extension that comes after `find_extensions`, such as one of a --user-dir."""
+_state = {"found": False, "finding": False}
+
+
+def register(extension: Extension) -> None:
+    """Add everything that an extension brings.
+
+    Registering the same extension again changes nothing.
+
+    Raises:
+        ValueError: if it was made for another version of this interface, or brings a name that another one has.
+    """
+    find_extensions()
+    try:
+        is_new = _add(extension)
+    except ValueError as error:
+        raise ValueError(
+            f"The extension {extension.name} of {extension.module} cannot be registered: {error}."
+        ) from error
+    if is_new:
+        for notify in on_registration:
+            notify(extension)
+
+
+def find_extensions() -> None:
+    """Register our own extensions and those of installed packages, once in a process."""
+    if _state["found"] or _state["finding"]:
+        return
+    _state["finding"] = True
+    try:
+        own = importlib.import_module(GROUP)
+        modules = (importlib.import_module(each.name) for each in pkgutil.iter_modules(own.__path__, f"{GROUP}."))
+        for extension in sorted((each.EXTENSION for each in modules), key=lambda each: each.position):
+            _add(extension)
+        for point in _entry_points():
+            _add_installed(point)
+        _state["found"] = True
+    finally:
+        _state["finding"] = False
+
+
+def _entry_points() -> Iterator[Any]:
+    """Entry points of installed packages; a package that stands twice on the path counts once."""
+    from importlib.metadata import entry_points
+
+    seen = set()
+    for point in entry_points(group=GROUP):
+        if point.value not in seen:
+            seen.add(point.value)
+            yield point
+
+
+def _add_installed(point: Any) -> None:
+    """Register the extension of an entry point; a fault is one line, and costs only this extension."""
+    package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+    try:
+        extension = point.load()
+        if not isinstance(extension, Extension):
+            raise TypeError(f"{point.value} is not a roberta_plugin.registry.Extension")
+        _add(extension, package=package)
+    except Exception as error:  # whatever a foreign module raises
+        remedy = f"Install a version that suits, or remove it: pip uninstall {package.split()[0]}."
+        reason = str(error).rstrip(".") or type(error).__name__
+        problems.append(f"The extension of {package} is not used: {reason}. {remedy}")
+        logger.warning(problems[-1])
+
+
+def _add(extension: Extension, *, package: str = "") -> bool:
+    """Add the entries of an extension to the registries, all or none; False if they are there."""
+    if extensions.get(extension.name) is extension:
+        return False
+    if extension.api != API:
+        raise ValueError(f"it was made for version {extension.api} of the extension interface, and this is {API}")
+    _check_names(extension)
+    if package:
+        object.__setattr__(extension, "package", package)
+    elif not extension.module.startswith(GROUP):
+        object.__setattr__(extension, "package", extension.module)
+    extensions[extension.name] = extension
+    for sort, registry in REGISTRIES.items():
+        for name, entry in getattr(extension, sort).items():
+            registry._entries[name] = entry
+            registry._owners[name] = extension
+    return True
+
+
+def _check_names(extension: Extension) -> None:
+    """Refuse names that another extension has."""
+    if extension.name in extensions:
+        other = extensions[extension.name]
+        raise ValueError(f"{other.package} ({other.module}) has an extension {extension.name!r} already")
+    for sort, registry in REGISTRIES.items():
+        for name in getattr(extension, sort):
+            if name in registry._entries:
+                raise ValueError(f"the {registry.noun} {name!r} is registered by {registry._owners[name].package}")
+
+
+def _import(reference: str, extension: Extension) -> Any:
+    """The object that "module:attribute" names."""
+    module, _, attribute = reference.partition(":")
+    try:
+        return getattr(importlib.import_module(module, extension.module), attribute)
+    except (ImportError, AttributeError) as error:
+        if extension.package == "roberta_plugin":
+            raise
+        raise ValueError(
+            f"{reference} of the extension {extension.name} ({extension.package}) cannot be imported: {error}. "
+            f"Install a version of {extension.package.split()[0]} that suits, or remove it."
+        ) from error
+
+
+def load(reference: str, extension: Extension | None = None) -> Any:
+    """Import "module:attribute"; relative modules need the extension."""
+    if extension is not None:
+        return _import(reference, extension)
+    module, _, attribute = reference.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+assert {item.name for item in fields(Extension)} >= REGISTRIES.keys(), "each sort is a field of Extension"
