@@ -105,9 +105,6 @@ class CollectSettings(Checked):
     leaderboard: Literal["glue", "superglue"] | None = setting(
         None, "with --submission: whose submission it is", default_text="glue", goes_with={"submission": ()}
     )
-    allow_incomplete: bool = setting(
-        False, "with --submission: write the zip even if tasks or rows are missing", goes_with={"submission": ()}
-    )
 
 
 def add_task(parser: argparse.ArgumentParser) -> None:
@@ -166,6 +163,6 @@ def collect(settings: CollectSettings, output_dir: Path) -> int:
         from roberta_plugin.finetuning.benchmarks.submission import LEADERBOARDS, write_submission
 
         leaderboard = LEADERBOARDS[settings.leaderboard or "glue"]
-        write_submission(leaderboard, settings.submission, settings.results, allow_incomplete=settings.allow_incomplete)
+        write_submission(leaderboard, settings.submission, settings.results)
         print(f"submission: {settings.submission}")
     return 0

@@ -111,7 +111,6 @@ ROADS = {
         },
         "--submission": "--data d --checkpoint c --output-dir o --submission x",
         "--leaderboard": "--data d --checkpoint c --output-dir o --leaderboard glue",
-        "--allow-incomplete": "--data d --checkpoint c --output-dir o --allow-incomplete",
     },
     "predict": {
         "--format": "m TEXT --format csv",
