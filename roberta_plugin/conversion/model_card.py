@@ -22,7 +22,7 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.settings import RECORD, ExportSettings
 from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, TASKS, benchmark_of
+from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, all_tasks, benchmark_of
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.outputs import NUMBERS
 from roberta_plugin.finetuning.kinds.usage import Exported
@@ -102,7 +102,7 @@ def metadata(model: PortableModel, settings: ExportSettings, *, name: str) -> Mo
     pipeline = _PIPELINES.get(settings.to, model.head.hugging_face.pipeline)
     trained_on = identity.read_record(model.state)
     task = "" if trained_on.get(identity.IS_INFERRED) else str(trained_on.get("task") or "")
-    dataset, config = benchmark_of(task).on_hub if task in TASKS else ("", None)
+    dataset, config = benchmark_of(task).on_hub if task in all_tasks() else ("", None)
     results = [
         EvalResult(
             task_type=pipeline,

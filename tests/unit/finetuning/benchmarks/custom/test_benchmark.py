@@ -13,7 +13,7 @@ from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.finetuning.benchmarks import benchmark_of, custom, kind_of
-from roberta_plugin.finetuning.kinds import OWN, table_kind
+from roberta_plugin.finetuning.kinds import own_kinds, table_kind
 from roberta_plugin.finetuning.kinds.classification import Classification
 from roberta_plugin.finetuning.kinds.entities import Sentences, TagCounts
 from roberta_plugin.finetuning.kinds.outputs import Outcome, RawOutputs, write_outputs
@@ -386,7 +386,7 @@ def test_folds_with_a_share_hold_each_row_out_once(prepare_table):
     assert len(ids) == len(set(ids)) == sum(map(len, parts))
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", own_kinds())
 def test_what_is_predicted_of_a_test_set_does_not_depend_on_its_answers(prepare_table, tmp_path, name):
     """No kind finds a number on another split than the development set; each finds those that it declares there."""
     rows = [row for row in rows_of(name.replace("_", "-"), 60) if row.get("label") != "none"]
