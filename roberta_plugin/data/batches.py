@@ -21,7 +21,8 @@ predicted:
     labels  8             predicted     1 4                 labels      8 5
             5             cu_seqlens_q  0 1 2 2             (one predicted position per block)
 
-With `multiple` above 1, `predicted` and `cu_seqlens` have more entries than shown: they are rounded up as well.
+With `multiple` above 1, `predicted` and `cu_seqlens` have more entries than shown: they are rounded up as well
+(`Rounding`).
 
 Shapes: B blocks, T positions of a padded block (<s>, the tokens of the longest, and padding up to a multiple), Q room
 for its predicted ones; N positions of the row, M room for its predicted ones, S sequences: the blocks, the padding at
@@ -86,8 +87,30 @@ def cut_by_length(
         yield batch
 
 
-PREDICTED_MULTIPLE = 128
+PREDICTED_MULTIPLE = 128  # at least
 SEQUENCES_MULTIPLE = 32
+
+
+class Rounding(NamedTuple):
+    """Multiples to which the sizes of packed rows are rounded up, so that few batches differ in shape.
+
+    With the length of a whole batch as the multiple, nearly all batches have one shape: the predicted positions have
+    room for what masks and the ends of texts change, at most 1/64 of the row.
+    """
+
+    predicted: int
+    sequences: int
+
+    @classmethod
+    def of(cls, multiple: int) -> Rounding:
+        """Those for rows of a multiple of so many positions.
+
+        Example: 8 -> 128 predicted positions, 32 sequences; 16,384 -> 256 and 64.
+        """
+        if multiple == 1:
+            return cls(1, 1)
+        predicted, sequences = max(1, multiple // 64), max(1, multiple // 256)
+        return cls(int(round_up(predicted, PREDICTED_MULTIPLE)), int(round_up(sequences, SEQUENCES_MULTIPLE)))
 
 
 class PackedRow(NamedTuple):
@@ -139,12 +162,12 @@ def pack(
         is_predicted |= is_kept
     starts = np.cumsum(lengths) - lengths
     counts = is_predicted.sum(axis=1)
-    room = num_predicted = int(counts.sum())
+    num_predicted = int(counts.sum())
     padding = padding_starts(num_tokens, num_positions, max_seqlen=max_seqlen)
     num_sequences = len(lengths) + len(padding)
-    if multiple > 1:
-        room = round_up(num_predicted, PREDICTED_MULTIPLE)
-        num_sequences = round_up(num_sequences, SEQUENCES_MULTIPLE)
+    rounding = Rounding.of(multiple)
+    room = int(round_up(num_predicted, rounding.predicted))
+    num_sequences = int(round_up(num_sequences, rounding.sequences))
     cu_seqlens = np.full(num_sequences + 1, num_positions, dtype=np.int32)
     cu_seqlens[: len(lengths)] = starts
     cu_seqlens[len(lengths) : len(lengths) + len(padding)] = padding

@@ -39,6 +39,8 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
     """Whether the blocks of a batch lie end to end in one row instead of being padded."""
     pad_to_multiple = 1
     """The width of a batch is a multiple of this."""
+    max_length = 0
+    """The most tokens of a block; 0 if that is not known."""
     update_sequences: int | None = None
     """Blocks of an update on all ranks, if this number is fixed for any number of ranks."""
 
@@ -101,6 +103,16 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
                 multiple=self.pad_to_multiple,
             )
         return BlockBatches(order, bounds[:-1], len(order))
+
+    def limit_width(self, *, max_tokens: int | None, max_sentences: int | None) -> None:
+        """Let `pad_to_multiple` be at most the width of a full batch: of a packed row, or of the longest block.
+
+        Then `pad_to_multiple` may be that of a large batch, and a smaller one has rows of one length, too.
+        """
+        longest = self.max_length or self.longest
+        rows = (max_tokens, max_sentences and max_sentences * longest)
+        widest = min(filter(None, rows), default=longest) if self.pack else longest
+        self.pad_to_multiple = max(1, min(self.pad_to_multiple, widest))
 
     def _fitting(self, max_tokens: int) -> int:
         """Number of blocks, as long as the longest, that a batch of `max_tokens` holds."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from roberta_plugin.data.batches import PREDICTED_MULTIPLE, fill_rows, pack, pad_width
+from roberta_plugin.data.batches import PREDICTED_MULTIPLE, Rounding, fill_rows, pack, pad_width
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import Addresses, EpochOrder
 from roberta_plugin.data.blocks import Blocks
@@ -188,6 +188,7 @@ class MaskedLMDataset(BlockDataset):
         multiple = self.pad_to_multiple
         row = pack(masked, lengths, pad_id=self.pad_id, multiple=multiple, max_seqlen=max_seqlen, is_kept=is_kept)
         predicted = {"positions": row.predicted, "labels": row.labels, "cu_seqlens": row.cu_seqlens_q}
+        rest = max(PREDICTED_MULTIPLE, Rounding.of(multiple).predicted)
         return {
             "net_input": {
                 "src_tokens": row.tokens,
@@ -196,7 +197,7 @@ class MaskedLMDataset(BlockDataset):
             "target": row.targets,
             # The rounded-up rest of `predicted` counts to the last block. A bound of the options alone: a number that
             # changes from batch to batch would make torch.compile compile again.
-            "predicted": {**predicted, "max_seqlen": max_seqlen + PREDICTED_MULTIPLE},
+            "predicted": {**predicted, "max_seqlen": max_seqlen + rest},
         }
 
     def _gather(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -35,7 +35,8 @@ def compile_layers(layers: Iterable[nn.Module], *, backend: str = "inductor") ->
     compiled = Compiled(layers)
     for layer in compiled.modules:
         layer.compile(backend=backend)
-        layer._compiled_call_impl = partial(compiled.run, layer._compiled_call_impl, layer._call_impl)
+        graph: Any = layer._compiled_call_impl
+        layer._compiled_call_impl = partial(compiled.run, graph, layer._call_impl)
     return compiled
 
 

@@ -265,6 +265,7 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
         use_cache = not disable_iterator_cache
         if use_cache and dataset in self.dataset_to_epoch_iter:
             return self.dataset_to_epoch_iter[dataset]
+        dataset.limit_width(max_tokens=max_tokens, max_sentences=max_sentences)
         iterator = BlockEpochIterator(
             make_batches=partial(
                 batches_of_epoch,

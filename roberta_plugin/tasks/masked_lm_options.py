@@ -105,7 +105,10 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         None, "folder with the tokenizer's files, for --mask-whole-words (default: the first data folder)"
     )
     pad_to_multiple: int = setting(
-        1, "pad every batch to a multiple of this many tokens (8 suits tensor cores)", smallest=1
+        1,
+        "pad every batch to a multiple of this many tokens (8 suits tensor cores), at most to those of a full batch: "
+        "with the tokens of a batch, all packed rows are of one length, as compiled layers like it",
+        smallest=1,
     )
     pack_sequences: bool = setting(
         False,

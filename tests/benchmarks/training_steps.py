@@ -35,7 +35,7 @@ from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
 
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
-from roberta_plugin.data.batches import PREDICTED_MULTIPLE, pack
+from roberta_plugin.data.batches import Rounding, pack
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.models.config import SIZES, sizes
 from roberta_plugin.models.flops import executed_flops, half_precision_peak, training_flops
@@ -99,7 +99,7 @@ def make_batch(step: Step, seed: int) -> dict[str, Any]:
         packing = {"positions": row.positions, "cu_seqlens": row.cu_seqlens, "max_seqlen": step.length}
         net_input, target = {"src_tokens": row.tokens, "packing": packing}, row.targets
         predicted = {"positions": row.predicted, "labels": row.labels, "cu_seqlens": row.cu_seqlens_q}
-        predicted |= {"max_seqlen": step.length + PREDICTED_MULTIPLE}
+        predicted |= {"max_seqlen": step.length + Rounding.of(count * step.length).predicted}
     else:
         net_input, target = (
             {"src_tokens": masked.tokens, "has_padding": bool(lengths.min() < step.length)},

@@ -45,6 +45,13 @@ def test_fairseq_train_takes_the_options_of_every_recipe(name, tiny_data_bin):
     assert not recipe.run_by_us or (REPOSITORY / recipe.run_by_us).is_file()
 
 
+@pytest.mark.parametrize("recipe", [recipe for recipe in package_recipes() if recipe.device == "gpu"], ids=str)
+def test_recipes_for_gpus_compile_and_have_rows_of_one_length(recipe):
+    train = recipe.train
+    row = train.get("max-tokens") or int(train["batch-size"]) * int(train["tokens-per-sample"])
+    assert train["compile-layers"] == "true" and int(train["pad-to-multiple"]) == int(row)
+
+
 def test_all_updates_scale_and_nothing_else():
     recipe = load("two-hours")
     half = recipe.scaled(0.5)

@@ -12,8 +12,9 @@ from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.models import compiling
 from roberta_plugin.optim.adamw import RobertaAdamW
 from roberta_plugin.tasks.block_task import BlockTask
+from tests.fake_cuda import fake_cuda, moved
 from tests.tiny_models import gathered, make_batch, our_model
-from tests.unit.models.test_gpu_steps import make_optimizer
+from tests.unit.models.test_gpu_steps import make_optimizer, make_sample
 
 BATCHES = ((17, 9, 13), (17, 17, 17), (12, 8))
 SIZES = {"encoder_layers": 2, "dropout": 0.1, "attention_dropout": 0.1, "attention_backend": "eager"}
@@ -113,3 +114,25 @@ def test_an_error_of_the_inputs_stays_one(caplog):
     with pytest.raises(RuntimeError), caplog.at_level(logging.WARNING):
         layer(torch.zeros(2, 5, 7), None, None)
     assert "torch.compile has failed" not in caplog.text
+
+
+def test_training_and_validation_by_rows_of_one_length_take_six_graphs():
+    """Embeddings, layer, last layer, and head with loss; embeddings and layer without dropout."""
+    model = our_model(**SIZES | {"encoder_layers": 4, "attention_backend": "auto", "encoder_embed_dim": 64})
+    model.compile_parts(backend="aot_eager")
+    samples = [make_sample("packed", lengths) for lengths in ((17, 9, 1, 13), (5, 30), (12, 11, 10, 9, 8))]
+    for sample in samples:  # as in a training
+        sample["net_input"]["packing"]["max_seqlen"] = sample["predicted"]["max_seqlen"] = 168
+    criterion = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1)))
+    with fake_cuda(is_compiled=True) as mode:
+        model, samples = moved(model, mode, torch.bfloat16), [moved(sample, mode) for sample in samples]
+        for is_training in (True, False, True):
+            model.train(is_training)
+            for sample in samples:
+                if is_training:
+                    criterion(model, sample)[0].backward()
+                else:
+                    with torch.no_grad():
+                        model.encoder(sample["net_input"]["src_tokens"], packing=sample["net_input"]["packing"])
+    assert not model.compiled.has_given_up
+    assert compiling.num_graphs() == 6

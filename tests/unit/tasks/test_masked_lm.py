@@ -392,6 +392,33 @@ def test_packed_rows_are_refused_for_a_model_that_would_attend_across(tiny_data_
     assert task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES)).supports_packing
 
 
+def shapes_of(data, *, batch, **options):
+    """Shapes of the inputs of all batches of three epochs."""
+    task, shapes = make_task(data, **options), set()
+    for epoch in (1, 2, 3):
+        for sample in task.get_batch_iterator(load(task, epoch=epoch), epoch=epoch, **batch).next_epoch_itr():
+            parts = (sample["net_input"], sample["net_input"].get("packing", {}), sample["predicted"])
+            tensors = {name: value for part in parts for name, value in part.items() if torch.is_tensor(value)}
+            tensors.pop("src_lengths")
+            numbers = [part.get("max_seqlen") for part in parts]
+            shapes.add((*numbers, *((name, tuple(value.shape)) for name, value in sorted(tensors.items()))))
+    return shapes
+
+
+@pytest.mark.parametrize("batch", [{"max_sentences": 8}, {"max_tokens": 256}, {"max_tokens": 100}], ids=str)
+@pytest.mark.parametrize("multiple", [256, 8192])
+def test_rows_of_a_whole_batch_have_one_shape(two_corpora, batch, multiple):
+    """The last ones of an epoch, too, and where the batch is smaller than that for which --pad-to-multiple was given."""
+    (shape,) = shapes_of(two_corpora[0], batch=batch, pack_sequences=True, pad_to_multiple=multiple)
+    assert ("src_tokens", (1, batch.get("max_tokens", 256))) in shape
+
+
+def test_padded_blocks_are_not_wider_than_the_longest(two_corpora):
+    shapes = shapes_of(two_corpora[0], batch={"max_tokens": 256}, pad_to_multiple=256)
+    widths = {dict(shape[3:])["src_tokens"] for shape in shapes}
+    assert {width for _, width in widths} == {32} and max(rows for rows, _ in widths) == 8
+
+
 def masked_batches(folder, *added, text):
     """From text through tokenizer and binarizer to masked batches: vocabulary and tokenizer; targets and whole tokens."""
     (folder / "text.txt").write_text(text)
