@@ -21,6 +21,7 @@ The layers, top to bottom; a module imports only from layers below it:
     finetuning/           benchmarks, kinds of tasks and own tables: official files in, official metrics out
     models/               config -> encoder -> heads
     data/                 text in, batches out
+    runs                  a training's folder: record, state, chosen checkpoint
     checkpoint_files      whole or damaged?            json_files   errors that name the file
     record                made from what, and what differs now
     stop_signals          SIGINT and SIGTERM           files        atomic writing

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import hashlib
 import os
 import pickle
 import re
@@ -84,6 +85,23 @@ def read_tensors(path: Path, *, advice: str, is_mapped: bool = False) -> Any:
         raise ValueError(f"{explain_refusal(path, error)} {advice}") from error
     check_claims(path, content)
     return content
+
+
+def sha256_of_parameters(checkpoint: Path, parameters: Mapping[str, Any] | None = None) -> str:
+    """A hash of all parameters of a checkpoint with their names, which stays if the optimizer's state is dropped.
+
+    `parameters` are those of the file, if it was read already.
+    """
+    import torch
+
+    if parameters is None:
+        parameters = read_tensors(checkpoint, advice=_ADVICE, is_mapped=zipfile.is_zipfile(checkpoint))["model"]
+    digest = hashlib.sha256()
+    for name, value in sorted(parameters.items()):
+        if torch.is_tensor(value):
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+            digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _bytes_of_tensors(content: Any) -> Iterator[Any]:

@@ -27,8 +27,10 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, is_number
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import saved_options
+from roberta_plugin.runs import FILES as CHOICES
+from roberta_plugin.runs import RUN, RUNS, RunFiles
 
-CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
+CHECKPOINT_NAMES = (*CHOICES.values(), "model.pt")
 CONFIG, WEIGHTS, OLD_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"  # of Hugging Face
 ADAPTER_CONFIG = "adapter_config.json"  # of peft
 ONNX_MODEL, INT8_MODEL, ONNX_FACTS = "model.onnx", "model.int8.onnx", "roberta.json"
@@ -54,7 +56,7 @@ def format_of(path: Path) -> SourceKind | None:
         return "fairseq"
     folders = (path, path / "checkpoints")
     has_checkpoint = any((folder / name).is_file() for folder in folders for name in CHECKPOINT_NAMES)
-    if (path.is_file() and path.suffix == ".pt") or has_checkpoint or (path / "runs" / "report.json").is_file():
+    if (path.is_file() and path.suffix == ".pt") or has_checkpoint or (path / RUNS / "report.json").is_file():
         return "checkpoint"
     is_weights = path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS)
     # Folders of Hugging Face may hold a model.onnx, too, which is none of ours.
@@ -71,7 +73,7 @@ def format_of(path: Path) -> SourceKind | None:
 
 
 def find_checkpoint(folder: Path, name: str | None) -> Path:
-    """The checkpoint called `name` in `folder`, or the first of the usual names that exists.
+    """The checkpoint called `name` in `folder`; by default, the result of its run, or the first of the usual names.
 
     `folder` may also be the checkpoint itself, the folder of a run, whose subfolder checkpoints/ holds it, or the
     output folder of a finished `roberta finetune`, whose best run is taken.
@@ -79,6 +81,14 @@ def find_checkpoint(folder: Path, name: str | None) -> Path:
     if name is None and folder.is_file():
         return folder
     names: tuple[str, ...] = (name,) if name else CHECKPOINT_NAMES
+    run = RunFiles.around(folder)
+    if name is None and run.choice() == "last":
+        if run.has_weights():
+            return run.chosen_checkpoint()
+        raise FileNotFoundError(
+            f"{run.chosen_checkpoint()} does not exist, and {run.path / RUN} says that the run's result is its last "
+            "checkpoint. Give the checkpoint file that you mean."
+        )
     for path in (base / each for base in (folder, folder / "checkpoints") for each in names):
         if path.is_file():
             return path
@@ -108,21 +118,18 @@ def best_of_finetuning(folder: Path) -> Path | None:
             f"{folder} is a cross-validation, whose folds have a model each: give one of them, such as {folds[0]}, or "
             "fine-tune without --folds."
         )
-    report = folder / "runs" / "report.json"
+    report = folder / RUNS / "report.json"
     remedy = f"run the fine-tuning in {folder} again, which rewrites it"
     content = read_json(report, keys=["ensemble"], remedy=remedy, hints={"ensemble": list})
     members = content["ensemble"] if content else []
     if not members:
         return None
-    best = members[0]  # the folder may have been moved, so its own path counts
-    return Path(folder, "runs", best["run"], "checkpoints", Path(best["checkpoint"]).name)
+    return RunFiles(folder / RUNS / members[0]["run"]).chosen_checkpoint()
 
 
 def finetuning_folder(checkpoint: Path) -> Path | None:
-    """The folder of the `roberta finetune` that a checkpoint is of: OUTPUT_DIR/runs/CELL/seed-N/checkpoints/FILE."""
-    parents = checkpoint.absolute().parents
-    is_of_run = len(parents) > 4 and parents[0].name == "checkpoints" and parents[3].name == "runs"
-    return parents[4] if is_of_run else None
+    """The folder of the `roberta finetune` that a checkpoint is of; None if it is of none."""
+    return RunFiles.around(checkpoint).output_dir
 
 
 class OwnResults(NamedTuple):

@@ -295,7 +295,7 @@ def raw_outputs(settings: EvaluateSettings, prepared: Prepared, part: PreparedSp
 
     folders: Sequence[Path | None] = settings.stored or [None] * len(settings.checkpoints)
     for checkpoint, folder in zip(settings.checkpoints, folders, strict=True):
-        outputs = read_outputs(folder, part) if folder else None
+        outputs = read_outputs(folder, part, checkpoint=checkpoint) if folder else None
         if outputs is None:
             if folder and not checkpoint.is_file():
                 raise FileNotFoundError(
@@ -314,7 +314,7 @@ def raw_outputs(settings: EvaluateSettings, prepared: Prepared, part: PreparedSp
                 show_progress=settings.show_progress,
             )
             if folder:
-                write_outputs(folder, outputs, part)
+                write_outputs(folder, outputs, part, checkpoint=checkpoint)
         yield outputs
 
 

@@ -42,7 +42,7 @@ from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmarks.custom import HELD_OUT
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.json_files import write_json
-from roberta_plugin.launch.run_folder import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, not_best
+from roberta_plugin.launch.run_folder import DONE, RUNNING, WAITING, RunFolder, not_best
 from roberta_plugin.reports import markdown_table
 
 if TYPE_CHECKING:
@@ -146,11 +146,11 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> SweepReport:
 
 
 def evaluation_of(runs: Sequence[RunFolder], evaluation: EvaluateSettings) -> EvaluateSettings:
-    """The evaluation of finished runs by their best checkpoints, or by the raw outputs that they have stored."""
+    """The evaluation of finished runs by their chosen checkpoints, or by the raw outputs that they have stored."""
     return replace(
         evaluation,
-        checkpoints=[run.path / "checkpoints" / "checkpoint_best.pt" for run in runs],
-        stored=[run.path / OUTPUTS for run in runs],
+        checkpoints=[run.chosen_checkpoint() for run in runs],
+        stored=[run.outputs for run in runs],
     )
 
 
@@ -175,7 +175,7 @@ def drop_weights(runs: Sequence[RunFolder], evaluation: EvaluateSettings) -> Non
 
     Their raw outputs are stored first: with more seeds or cells, another cell may become the best one.
     """
-    store_outputs(evaluation_of([run for run in runs if run.checkpoint() is not None], evaluation))
+    store_outputs(evaluation_of([run for run in runs if run.has_weights()], evaluation))
     for path in [path for run in runs for path in run.checkpoints()]:
         path.unlink()
 

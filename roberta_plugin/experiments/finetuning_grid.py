@@ -101,7 +101,7 @@ def tuning_grid(
             axis: _changed(axis, labels, options, sharing, num_ranks=num_ranks) for axis, labels in recipe.axes.items()
         },
         seeds=checked_seeds(list(recipe.seeds), where=f"{path}: seeds"),
-        metric=Metric(**recipe.metric),
+        metric=Metric(**{**recipe.metric, "at": settings.checkpoint}),
         slurm=settings.slurm,
     )
 

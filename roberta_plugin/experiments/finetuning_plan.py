@@ -31,8 +31,9 @@ from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH
 from roberta_plugin.finetuning.preparation import prepared_folder, remarks, selection_remarks
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.launch.run_folder import RunFolder
+from roberta_plugin.launch.run_folder import RunFolder, check_choice
 from roberta_plugin.record import differences, refuse
+from roberta_plugin.runs import RUNS
 from roberta_plugin.settings import flag
 
 GRID = "finetune.yaml"
@@ -64,7 +65,7 @@ class FinetunePlan:
     @property
     def root(self) -> Path:
         """Folder of the runs and of the sweep's report."""
-        return self.settings.output_dir / "runs"
+        return self.settings.output_dir / RUNS
 
     @property
     def results(self) -> Path:
@@ -178,6 +179,7 @@ def begin(plan: FinetunePlan, start: Start) -> None:
             lambda name: _NAMES.get(name, name.replace("--", "--set ", 1)),
             free=lambda name: is_same and name == "--finetune-from-model",
         )
+    check_choice(plan.runs)
     refuse(
         f"{folder} holds runs that started from other weights or examples",
         differences(

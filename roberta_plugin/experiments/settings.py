@@ -12,6 +12,7 @@ from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.launch.options_file import named_options
 from roberta_plugin.launch.resources import Resources, read_resources
 from roberta_plugin.machine import Precision
+from roberta_plugin.runs import Choice
 from roberta_plugin.settings import REQUIRED, Checked, check_roads, flag, parse_pairs, setting
 
 Keep = Literal["best", "weights", "all"]
@@ -161,6 +162,11 @@ class TuningSettings(RunSettings, DataSettings):
         "choose checkpoint and setting by this metric on the development set, instead of the recipe's: such as "
         "macro_f1, mcc, roc_auc, mae, loss or f1_LABEL; an unknown name lists the task's metrics",
         metavar="METRIC",
+    )
+    checkpoint: Choice = setting(
+        "best",
+        "the checkpoint of a run that is its result, which is evaluated and kept: the best one on the development set, "
+        "or the last one",
     )
     patience: int | None = setting(
         None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.checkpoint_files import load_state, sha256_of_parameters
 from roberta_plugin.data.tokenizers import WORDS_ALONE
 from roberta_plugin.data.tokenizers.whitespace import is_meant
 from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
@@ -56,15 +55,8 @@ class Start:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of all parameters with their names: the optimizer's state may have been dropped from the file."""
-        import torch
-
-        digest = hashlib.sha256()
-        for name, value in sorted(self.state["model"].items()):
-            if torch.is_tensor(value):
-                digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
-                digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        """A hash of all parameters: the optimizer's state may have been dropped from the file."""
+        return sha256_of_parameters(self.checkpoint, self.state["model"])
 
     def train_options(self, max_length: int) -> dict[str, str]:
         """Options of fairseq-train that start from it, for sequences of a length that `check_model` allows."""

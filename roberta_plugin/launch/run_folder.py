@@ -1,6 +1,7 @@
 """One run of fairseq-train and its folder: launched, or of a sweep, a fine-tuning or a study.
 
-No other module knows the names of these files, but `restart.py`, which must import nothing of this package:
+No other module knows the names of these files, but `runs.py`, which reads what a run was and is, and `restart.py`,
+which must import nothing of this package:
 
     run.json       made from: fairseq-train's arguments; of a sweep, cell and seed; of a launch, batch and snapshot
     jobs.json      SLURM's jobs by run, in the folder of a sweep; a launched run is the only one there, called `.`
@@ -16,19 +17,18 @@ No other module knows the names of these files, but `restart.py`, which must imp
 
 A run of a sweep writes its best and its last checkpoint, each with Adam's state, three times the size of the weights: a
 grid of large models would fill a disk. A finished run needs neither, because its result is in result.json and the
-weights of its best checkpoint serve evaluation; a run that is not done keeps everything, to resume from it.
+weights of its chosen checkpoint serve evaluation; a run that is not done keeps everything, to resume from it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
@@ -43,19 +43,28 @@ from roberta_plugin.launch.process import TrainingProcess, tracker_variables, tr
 from roberta_plugin.launch.restart import STATUS_FILE
 from roberta_plugin.locks import is_locked, process_identity, release, try_lock
 from roberta_plugin.record import differences, moved, option_name, options_of, refuse
+from roberta_plugin.runs import CHECKPOINTS, FAILURE, FILES, REMEDY, RESULT, Choice, RunFiles
+from roberta_plugin.runs import DONE as DONE
+from roberta_plugin.runs import FAILED as FAILED
+from roberta_plugin.runs import LOCK as LOCK
+from roberta_plugin.runs import OUTPUTS as OUTPUTS
+from roberta_plugin.runs import RUN as RUN
+from roberta_plugin.runs import RUNNING as RUNNING
+from roberta_plugin.runs import WAITING as WAITING
+from roberta_plugin.runs import RunRecord as RunRecord
+from roberta_plugin.runs import read_record as read_record
+from roberta_plugin.runs import write_record as write_record
 from roberta_plugin.settings import check_values, short
 
-RUN, JOBS, RESULT, FAILURE, LOCK, LOG = "run.json", "jobs.json", "result.json", "failure.json", "lock", "log.txt"
-OUTPUTS = "outputs"
+JOBS, LOG = "jobs.json", "log.txt"
 ARRAY_LOGS = "submitit"  # of the jobs of a sweep, beside its runs
 ITSELF = "."  # the run of a folder that is not a sweep's
-DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "waiting"
 POLL_S = 0.2
 _TAIL_LINES = 8
+_MOST_NAMED = 5  # runs in a message
 _SEARCHED_BYTES = 200_000  # of the log's end, for the exception
 _OPTIMIZER = "last_optimizer_state"
 _FOLDER = "{folder}"
-_REMEDY = "delete it when the run's job has ended, and give the command again: the run resumes from its checkpoints"
 T = TypeVar("T")
 
 
@@ -70,7 +79,7 @@ class Metric:
     log: str = ""
     value: str
     goal: Literal["min", "max"]
-    at: Literal["best", "last"] = "best"  # the validation that counts
+    at: Choice = "best"  # the validation that counts, whose checkpoint is the run's result
     file: str = ""
 
     def __post_init__(self) -> None:
@@ -128,29 +137,6 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRecord:
-    """What a run was made from (run.json)."""
-
-    arguments: tuple[str, ...]  # of fairseq-train
-    sweep: str = ""  # folder of the sweep
-    cell: str = ""
-    seed: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    num_gpus: int = 0
-    batch_sequences: int | None = None
-    batch_tokens: int | None = None
-    snapshot: str = ""
-    folder: str = ""  # the current one, from which relative paths go
-    asked: Mapping[str, Any] = field(default_factory=dict)  # what the arguments follow from (`LaunchSettings`)
-    changes: tuple[str, ...] = ()  # of settings since the run began, each accepted by --accept-changes
-
-    def __post_init__(self) -> None:
-        """Make tuples of the lists that JSON has."""
-        for name in ("arguments", "changes"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-
-
-@dataclass(frozen=True, kw_only=True)
 class Status:
     """The training as rank 0 last saw it."""
 
@@ -174,19 +160,6 @@ class Status:
         return max(0, self.max_update - self.update) / self.updates_per_second
 
 
-Content = TypeVar("Content", RunRecord, Status)
-
-
-def write_record(folder: Path, record: RunRecord) -> None:
-    """Write run.json."""
-    write_json(folder / RUN, {name: value for name, value in asdict(record).items() if value})
-
-
-def read_record(folder: Path) -> RunRecord | None:
-    """What the run in a folder was made from; None if there is none."""
-    return _read(folder / RUN, RunRecord)
-
-
 def write_status(folder: Path, status: Status) -> None:
     """Write status.json."""
     write_json(folder / STATUS_FILE, asdict(status))
@@ -194,14 +167,10 @@ def write_status(folder: Path, status: Status) -> None:
 
 def read_status(folder: Path) -> Status | None:
     """What rank 0 last said of a launched run; None if it has not said anything."""
-    return _read(folder / STATUS_FILE, Status)
-
-
-def _read(path: Path, kind: type[Content]) -> Content | None:
-    fields = dataclasses.fields(kind)
-    required = [one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING]
-    values = read_json(path, keys=required, remedy=_REMEDY, hints=get_type_hints(kind))
-    return None if values is None else kind(**{one.name: values[one.name] for one in fields if one.name in values})
+    items = fields(Status)
+    needed = [item.name for item in items if item.default is MISSING]
+    values = read_json(folder / STATUS_FILE, keys=needed, remedy=REMEDY, hints=get_type_hints(Status))
+    return None if values is None else Status(**{item.name: values[item.name] for item in items if item.name in values})
 
 
 def find_submitted(folder: Path) -> list[Path]:
@@ -258,7 +227,8 @@ def queued_runs(root: Path, queue: Mapping[str, slurm_commands.Job] | None = Non
 
 def run_states(root: Path, queue: Mapping[str, slurm_commands.Job]) -> dict[str, str]:
     """The states of a sweep's runs by their names; of what waits or runs in SLURM's queue, SLURM's word."""
-    states = {str(path.parent.relative_to(root)): state_of(path.parent) for path in root.glob(f"*/seed-*/{RUN}")}
+    runs = [RunFiles(path.parent) for path in root.glob(f"*/seed-*/{RUN}")]
+    states = {str(run.path.relative_to(root)): run.state() for run in runs}
     queued = queued_runs(root, queue)
     for name, state in states.items():
         if state == WAITING or (state == FAILED and name in queued):
@@ -266,12 +236,12 @@ def run_states(root: Path, queue: Mapping[str, slurm_commands.Job]) -> dict[str,
     return dict(sorted(states.items()))
 
 
-class RunFolder:
+class RunFolder(RunFiles):
     """A run and the folder it lies in."""
 
     def __init__(self, root: Path, run: Run, metric: Metric) -> None:
+        super().__init__(root / run.name)
         self.run, self.metric, self.root = run, metric, root
-        self.path = root / run.name
         self.group = root.name  # of trackers
         self.code: Path | None = None  # of a snapshot (`submission.py`); None: the code that runs now
 
@@ -301,34 +271,28 @@ class RunFolder:
 
     def record(self) -> None:
         """Write run.json."""
-        write_record(self.path, RunRecord(**vars(self.run), sweep=str(self.root)))
+        write_record(self.path, RunRecord(**vars(self.run), sweep=str(self.root), checkpoint=self.metric.at))
 
     def prepare(self) -> None:
-        """Make the folder and write run.json; read the metric again if the grid file has another one now."""
+        """Make the folder and write run.json; read the metric again if another one is asked for now."""
+        if self.state() == RUNNING:  # it records what it is done for, and is asked again when it has ended
+            return
         self.path.mkdir(parents=True, exist_ok=True)
         self.record()
         result = self.result()
         if result is not None and result.get("metric") != asdict(self.metric):
-            (self.path / RESULT).unlink()
             self.finish(exit_code=0, seconds=float(result.get("seconds", 0)))
 
-    def state(self) -> str:
-        """One of done, running (here or elsewhere), failed and waiting."""
-        return state_of(self.path)
+    def choice(self) -> Choice:
+        """Which checkpoint is the result now: the one of the validation that counts."""
+        return self.metric.at
 
-    def result(self) -> dict[str, Any] | None:
-        """The content of result.json: `value`, `num_updates`, `seconds`; None before the run is done."""
-        return self._read(RESULT, "value")
-
-    def failure(self) -> dict[str, Any] | None:
-        """The content of failure.json: `reason`, `exit_code`, `attempts`."""
-        return self._read(FAILURE)
-
-    def checkpoint(self) -> Path | None:
-        """The checkpoint that the metric is about: the best one, if it is there, or the last one."""
-        names = ("checkpoint_best.pt", "checkpoint_last.pt") if self.metric.at == "best" else ("checkpoint_last.pt",)
-        paths = [self.path / "checkpoints" / name for name in names]
-        return next((path for path in paths if path.is_file()), None)
+    def has_lost_choice(self) -> bool:
+        """True if the run is done, and the checkpoint that is chosen now was deleted, because another one was then."""
+        before = ((self.result() or {}).get("metric") or {}).get("at", self.metric.at)
+        is_written = not {"--no-save", "--disable-validation"} & set(self.run.arguments)
+        chosen = self.path / CHECKPOINTS / FILES[self.metric.at]
+        return before != self.metric.at and is_written and not chosen.is_file()
 
     def start(self, environment: Mapping[str, str] | None = None) -> Attempt | None:
         """Start fairseq-train; None if another process trains this run."""
@@ -336,7 +300,7 @@ class RunFolder:
         try:
             if not try_lock(lock, self.path / LOCK):
                 return None
-            shutil.rmtree(self.path / OUTPUTS, ignore_errors=True)  # of an earlier training
+            shutil.rmtree(self.outputs, ignore_errors=True)  # of an earlier training
             os.ftruncate(lock, 0)
             os.write(lock, json.dumps(process_identity(os.getpid())).encode())
             variables = {**self.tracker_variables(), **(environment or {})}
@@ -373,7 +337,9 @@ class RunFolder:
         except (ValueError, OSError) as error:
             log_ends = self.log_lines()[-_TAIL_LINES:]
             self._write(FAILURE, {"reason": str(error), **about, "log_ends": log_ends})
+            (self.path / RESULT).unlink(missing_ok=True)  # by another metric
             return FAILED
+        self.record()  # another command may have recorded another choice since
         self._write(RESULT, {**value, **about})
         (self.path / FAILURE).unlink(missing_ok=True)
         return DONE
@@ -401,24 +367,8 @@ class RunFolder:
         """Attempts, with the present one."""
         return int((self.failure() or {"attempts": 0})["attempts"]) + 1
 
-    def checkpoints(self) -> list[Path]:
-        """All of its checkpoints."""
-        return sorted((self.path / "checkpoints").glob("checkpoint*.pt"))
-
-    def _read(self, name: str, *keys: str) -> dict[str, Any] | None:
-        return read_json(self.path / name, keys=keys, remedy=_REMEDY)
-
     def _write(self, name: str, content: dict[str, Any]) -> None:
         write_json(self.path / name, content)
-
-
-def state_of(folder: Path) -> str:
-    """The state of the run in a folder: done, running (here or elsewhere), failed or waiting."""
-    if (folder / RESULT).is_file():
-        return DONE
-    if is_locked(folder / LOCK):
-        return RUNNING
-    return FAILED if (folder / FAILURE).is_file() else WAITING
 
 
 class Attempt:
@@ -492,11 +442,30 @@ def finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def check_choice(folders: Sequence[RunFolder]) -> None:
+    """Refuse to choose another checkpoint of finished runs than the one whose weights they have kept.
+
+    Raises:
+        ValueError: naming the runs, and what can be done.
+    """
+    lost = [folder for folder in folders if folder.has_lost_choice()]
+    if not lost:
+        return
+    choice = lost[0].metric.at
+    other = next(each for each in FILES if each != choice)
+    names = ", ".join(folder.run.name for folder in lost[:_MOST_NAMED]) + (", ..." if len(lost) > _MOST_NAMED else "")
+    raise ValueError(
+        f"The runs in {lost[0].root} are done with their {other} checkpoint as the result, and {FILES[choice]} is "
+        f"deleted in {len(lost)} of {len(folders)} ({names}): give --checkpoint {other} (in a grid file `at: {other}` "
+        f"under metric), or train them again with another --output-dir. With --keep all, both checkpoints stay."
+    )
+
+
 def keep_weights(folders: Sequence[RunFolder]) -> None:
-    """Keep only the weights of each finished run's checkpoint that its metric is about."""
+    """Keep only the weights of each finished run's chosen checkpoint."""
     for folder in folders:
-        kept = folder.checkpoint()
-        if folder.state() != DONE or kept is None:
+        kept = folder.chosen_checkpoint()
+        if folder.state() != DONE or not kept.is_file():
             continue
         remove_unfinished(kept.parent)  # of a kill in the next line, or at the very end of the training
         drop_optimizer(kept)
@@ -518,7 +487,7 @@ def not_best(folders: Sequence[RunFolder], metric: Metric) -> list[RunFolder]:
     others: list[RunFolder] = []
     for cell in dict.fromkeys(folder.run.cell for folder in folders):
         runs = [folder for folder in folders if folder.run.cell == cell]
-        with_weights = [folder for folder in runs if folder.checkpoint() is not None]
+        with_weights = [folder for folder in runs if folder.has_weights()]
         if with_weights and all(folder.state() == DONE for folder in runs):
             best = metric.best(with_weights, lambda folder: (folder.result() or {})["value"])
             others += [folder for folder in with_weights if folder is not best]

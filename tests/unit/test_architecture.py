@@ -37,6 +37,7 @@ FLOORS = [
     {"models"},
     {"tables.py", "reports.py"},
     {"data"},
+    {"runs.py"},
     {"checkpoint_files.py", "json_files.py", "stop_signals.py"},
     {"extras.py", "files.py", "foreign_fields.py", "fairseq_import.py", "machine.py", "progress.py", "record.py"},
     {"locks.py", "registry.py", "settings.py", "spelling.py"},

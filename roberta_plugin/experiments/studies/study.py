@@ -244,7 +244,7 @@ def pretrained(runs: Sequence[RunFolder]) -> list[Model]:
         Model(
             variant=run.run.settings[VARIANT],
             seed=run.run.seed,
-            checkpoint=run.checkpoint() or run.path / "checkpoints" / "checkpoint_last.pt",
+            checkpoint=run.chosen_checkpoint(),
         )
         for run in runs
         if run.state() == DONE

@@ -68,9 +68,10 @@ def ensemble(folders: Sequence[RunFolder], metric: Metric, *, size: int) -> list
     """
     candidates: list[dict[str, Any]] = []
     for folder in folders:
-        result, checkpoint = folder.result(), folder.checkpoint()
-        if result is not None and checkpoint is not None:
-            candidates.append({"run": folder.run.name, "value": float(result["value"]), "checkpoint": str(checkpoint)})
+        result = folder.result()
+        if result is not None and folder.has_weights():
+            checkpoint = str(folder.chosen_checkpoint())
+            candidates.append({"run": folder.run.name, "value": float(result["value"]), "checkpoint": checkpoint})
     candidates.sort(key=lambda member: member["value"], reverse=metric.goal == "max")
     return candidates[:size]
 

@@ -48,6 +48,7 @@ from roberta_plugin.launch.run_folder import (
     WAITING,
     Attempt,
     RunFolder,
+    check_choice,
     keep_best,
     keep_weights,
     known_jobs,
@@ -264,6 +265,7 @@ def prepare(grid: Grid, root: Path) -> list[RunFolder]:
     folders = run_folders(grid, root)
     for folder in folders:
         folder.check()
+    check_choice(folders)
     for folder in folders:
         folder.prepare()
     env = grid.slurm.env if grid.slurm else ()

@@ -1,9 +1,11 @@
 """A model's raw outputs for a split, stored and loaded; the numbers that decide; what both come to.
 
-    CELL/seed-N/outputs/SPLIT.npz    the arrays of `RawOutputs`, and a checksum of the sequences that they are for
+    CELL/seed-N/outputs/SPLIT.npz    the arrays of `RawOutputs`, and checksums of the sequences that they are for and of
+                                     the checkpoint that made them
 
-With them, medians and ensembles need no weights afterwards. Logits of QQP's 390,965 test pairs take 3 MB a run, those
-of SQuAD 2.0's development set about 40 MB. An ensemble's probabilities are the mean of its members' (section 5.1).
+With them, medians and ensembles need no weights afterwards; outputs of another checkpoint are made anew. Logits of
+QQP's 390,965 test pairs take 3 MB a run, those of SQuAD 2.0's development set about 40 MB. An ensemble's probabilities
+are the mean of its members' (section 5.1).
 
 Thresholds and temperatures decide beside the weights (`Decisions`). Such a number is given by an option, or found by
 the right answers of the development set. On any other split it would be found by the very answers that judge it, so
@@ -30,9 +32,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.checkpoint_files import sha256_of_parameters
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name, measure_two_classes
 from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.runs import FILES
 
 _SEQUENCES = ("bin", "idx", "first.npy")  # files of a split that decide what the model reads
 
@@ -132,13 +136,16 @@ class OutputCollector:
         )
 
 
-def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit) -> None:
-    """Store the outputs of one model for a split.
+def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit, *, checkpoint: Path | None = None) -> None:
+    """Store the outputs of one model for a split; `checkpoint` is its file.
 
     Example:
         start_logits [(3,), (2,)]  ->  start_logits (5,), lengths [3, 2]
     """
     arrays: dict[str, NDArray[Any]] = {"of": np.array(_checksum(split))}
+    if checkpoint is not None:
+        arrays["checkpoint"] = np.array(sha256_of_parameters(checkpoint))
+        arrays["file_of_checkpoint"] = np.array(_file_of(checkpoint))
     for name, value in outputs._asdict().items():
         if value is None:
             continue
@@ -150,19 +157,36 @@ def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit) -> No
         np.savez(file, allow_pickle=False, **arrays)
 
 
-def read_outputs(folder: Path, split: PreparedSplit) -> RawOutputs | None:
-    """The stored outputs; None if there are none, if they are for other sequences, or if the file is damaged."""
+def read_outputs(folder: Path, split: PreparedSplit, *, checkpoint: Path | None = None) -> RawOutputs | None:
+    """The stored outputs; None if there are none, if they are of another checkpoint or for other sequences, or if the
+    file is damaged."""
     try:
         with np.load(folder / f"{split.name}.npz", allow_pickle=False) as file:
             arrays = dict(file)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         return None
-    if str(arrays.get("of")) != _checksum(split):
+    if str(arrays.get("of")) != _checksum(split) or not (checkpoint is None or _is_made_by(arrays, checkpoint)):
         return None
     borders = np.cumsum(arrays.get("lengths", ()))[:-1].astype(np.int64)
     fields: dict[str, Any] = {name: arrays[name] for name in RawOutputs._fields if name in arrays}
     fields |= {name: np.split(fields[name], borders) for name in PER_TOKEN if name in fields}
     return RawOutputs(**fields)
+
+
+def _file_of(checkpoint: Path) -> list[str]:
+    """Name, size and time of a checkpoint: where they are the same, its parameters are not read again."""
+    stat = checkpoint.stat()
+    return [checkpoint.name, str(stat.st_size), str(stat.st_mtime_ns)]
+
+
+def _is_made_by(arrays: Mapping[str, NDArray[Any]], checkpoint: Path) -> bool:
+    """True if stored outputs are those of a checkpoint, or of the one that had its name, if it was deleted since."""
+    if "file_of_checkpoint" not in arrays:  # of an earlier version, which did not evaluate the last one
+        return checkpoint.name != FILES["last"]
+    if not checkpoint.is_file():
+        return str(arrays["file_of_checkpoint"][0]) == checkpoint.name
+    is_same_file = arrays["file_of_checkpoint"].tolist() == _file_of(checkpoint)
+    return is_same_file or str(arrays["checkpoint"]) == sha256_of_parameters(checkpoint)
 
 
 def _checksum(split: PreparedSplit) -> str:

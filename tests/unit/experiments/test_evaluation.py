@@ -91,7 +91,7 @@ def two_runs(tmp_path, monkeypatch):
     folders = [tmp_path / "seed-1", tmp_path / "seed-2"]
     for folder in folders:
         folder.mkdir()
-        (folder / "best.pt").touch()
+        torch.save({"model": {"w": torch.ones(1)}}, folder / "best.pt")
     return folders, computed
 
 

@@ -1,5 +1,6 @@
 """A run of a sweep: states, the metric in the log, what an attempt leaves behind, which checkpoints stay."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -7,6 +8,7 @@ import signal
 import sys
 import time
 from argparse import Namespace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from roberta_plugin.launch.run_folder import (
     RunRecord,
     Status,
     add_jobs,
+    check_choice,
     drop_optimizer,
     find_submitted,
     keep_best,
@@ -37,6 +40,7 @@ from roberta_plugin.launch.run_folder import (
     write_status,
 )
 from roberta_plugin.locks import owner_file
+from roberta_plugin.runs import RunFiles
 
 PPL = Metric(log="valid", value="ppl", goal="min", at="best")
 
@@ -525,3 +529,31 @@ def test_records_with_values_of_another_type_are_named(tmp_path, name, content, 
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):
         (read_record if name == "run.json" else known_jobs)(tmp_path)
+
+
+def test_a_run_that_trains_is_not_recorded_with_another_choice_before_it_has_ended(tmp_path, program):
+    folder, at_last = make(tmp_path, metric=ACCURACY), dataclasses.replace(ACCURACY, at="last")
+    program("import time\n" + printing(LOG) + "time.sleep(3)\n")
+    attempt = folder.start()
+    assert make(tmp_path, metric=at_last).state() == "running"
+    assert RunFiles(folder.path).choice() == "best"
+    attempt.wait()
+    again = make(tmp_path, metric=at_last)
+    assert (again.state(), again.result()["value"]) == ("done", 7)
+    assert RunFiles(folder.path).choice() == "last"
+
+
+def test_another_choice_is_refused_where_the_weights_of_this_one_were_kept(tmp_path):
+    at_last = dataclasses.replace(ACCURACY, at="last")
+    folders = [with_checkpoints(tmp_path, "a", str(seed), value=seed) for seed in (1, 2, 3)]
+    for folder in folders:
+        folder._write("result.json", {"value": 1.0, "metric": asdict(ACCURACY)})
+    others = [RunFolder(tmp_path, folder.run, at_last) for folder in folders]
+    check_choice(others)
+    keep_weights(folders[:2])
+    with pytest.raises(ValueError, match=r"checkpoint_last.pt is deleted in 2 of 3 \(a/seed-1, a/seed-2\): give"):
+        check_choice(others)
+    check_choice(folders)
+    for folder in others[:2]:
+        folder.run = dataclasses.replace(folder.run, arguments=("data", "--no-save"))
+    check_choice(others)

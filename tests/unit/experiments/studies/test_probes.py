@@ -238,5 +238,5 @@ def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_mode
     )
     assert found["seeds"] == {"1": 60.0, "2": 61.0} and found["value"] == 60.5
     assert len(stored) == 5
-    assert [run.checkpoint() is None for run in folders[:-1]] == [True] * 5
+    assert [run.has_weights() for run in folders[:-1]] == [False] * 5
     assert (diverged.path / "checkpoints" / "checkpoint_last.pt").exists(), "a run that is not done resumes from it"

@@ -106,7 +106,7 @@ def test_values_are_measured_once_outlive_their_checkpoints_and_are_none_of_a_di
     work.measure(probe, device="cpu")
     work.measure(probe, device="cpu")  # both are there
     for run in runs:
-        run.checkpoint().unlink()
+        run.chosen_checkpoint().unlink()
     outcome = report_on(work.planned, tmp_path, {})
     assert outcome.results["values"] == {"held-out": {"a": {"2": {"value": 20.0, "num_predicted": 9}}}}
     assert outcome.failures == {

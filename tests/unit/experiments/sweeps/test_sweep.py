@@ -94,9 +94,8 @@ def test_folders_say_what_they_hold(tmp_path):
     assert [folder.run.name for folder in folders] == ["lr-1/seed-1", "lr-1/seed-2", "lr-2/seed-1", "lr-2/seed-2"]
     about = json.loads((tmp_path / "out" / "lr-2" / "seed-1" / "run.json").read_text())
     arguments = ["d", "--lr", "2"]
-    settings = {"lr": "2"}
-    sweep = str(tmp_path / "out")
-    assert about == {"cell": "lr-2", "seed": "1", "settings": settings, "arguments": arguments, "sweep": sweep}
+    of_run = {"cell": "lr-2", "seed": "1", "settings": {"lr": "2"}, "checkpoint": "best"}
+    assert about == {**of_run, "arguments": arguments, "sweep": str(tmp_path / "out")}
     assert read_yaml(tmp_path / "out" / "grid.yaml") == read_yaml(tmp_path / "grid.yaml")
 
 
