@@ -8,7 +8,10 @@ from roberta_plugin.conversion.model_files import find_checkpoint, finetuning_fo
 from roberta_plugin.runs import FILES, RunFiles
 
 
-def run_folder(path, *, record=None, result=None, names=tuple(FILES.values())):
+BOTH = tuple(FILES.values())
+
+
+def run_folder(path, *, record=None, result=None, names=BOTH):
     (path / "checkpoints").mkdir(parents=True)
     for name in names:
         (path / "checkpoints" / name).touch()
