@@ -7,7 +7,6 @@ import pytest
 from roberta_plugin.conversion.model_files import find_checkpoint, finetuning_folder
 from roberta_plugin.runs import FILES, RunFiles
 
-
 BOTH = tuple(FILES.values())
 
 
