@@ -135,6 +135,8 @@ class Registry(Mapping[str, T], Generic[T]):
         self.sort, self.noun = sort, noun
         self._entries: dict[str, T] = {}
         self._owners: dict[str, Extension] = {}
+        self.reserved: tuple[str, ...] = ()
+        """Names of the trunk, which no extension may have."""
         REGISTRIES[sort] = self
 
     def __iter__(self) -> Iterator[str]:
@@ -288,15 +290,16 @@ def _check_names(extension: Extension) -> None:
         raise ValueError(f"{other.package} ({other.module}) has an extension {extension.name!r} already")
     for sort, registry in REGISTRIES.items():
         for name in getattr(extension, sort):
+            if name in registry.reserved:
+                raise ValueError(f"the {registry.noun} {name!r} is one of roberta_plugin's own")
             if name in registry._entries:
                 raise ValueError(f"the {registry.noun} {name!r} is registered by {registry._owners[name].package}")
 
 
 def _import(reference: str, extension: Extension) -> Any:
     """The object that "module:attribute" names."""
-    module, _, attribute = reference.partition(":")
     try:
-        return getattr(importlib.import_module(module, extension.module), attribute)
+        return load(reference, package=extension.module)
     except (ImportError, AttributeError) as error:
         if extension.package == "roberta_plugin":
             raise
@@ -306,12 +309,10 @@ def _import(reference: str, extension: Extension) -> Any:
         ) from error
 
 
-def load(reference: str, extension: Extension | None = None) -> Any:
-    """Import "module:attribute"; relative modules need the extension."""
-    if extension is not None:
-        return _import(reference, extension)
+def load(reference: str, *, package: str | None = None) -> Any:
+    """Import "module:attribute"; a module that begins with a point is relative to the package."""
     module, _, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return getattr(importlib.import_module(module, package), attribute)
 
 
 assert {item.name for item in fields(Extension)} >= REGISTRIES.keys(), "each sort is a field of Extension"

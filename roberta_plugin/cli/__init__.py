@@ -1,4 +1,4 @@
-"""The `roberta` command: a table of verbs, of which only the called one is imported.
+"""The `roberta` command: a table of verbs, to which extensions add theirs; only the called one is imported.
 
 A verb is a `Command` (`command.py`) of a module of this folder: its options are the fields of its settings, its
 function gets these, prints and returns the exit code. An error that the user can fix (a wrong option, a missing or
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import importlib
 import itertools
 import os
 import re
@@ -30,7 +29,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from roberta_plugin import __version__
 from roberta_plugin.cli.command import received, refuse_further
@@ -38,49 +37,66 @@ from roberta_plugin.data.text_inputs_remote import without_secrets
 from roberta_plugin.extras import require
 from roberta_plugin.files import NO_ROOM
 from roberta_plugin.machine import SPIN_COUNT
+from roberta_plugin.registry import VERBS, VerbEntry, load
 from roberta_plugin.settings import nearest
 
-
-class Verb(NamedTuple):
-    """A row of the table: what `roberta --help` says, and `module:name` of the command."""
-
-    summary: str
-    command: str
-
-
-VERBS = {
-    "doctor": Verb("find faults of the installation, and say how to repair them", "doctor:doctor"),
-    "demo": Verb("pretrain a small RoBERTa on the documentation inside your own Python, in minutes", "pretrain:demo"),
-    "pretrain": Verb("pretrain on your own text, by a recipe that suits machine, text and hours", "pretrain:pretrain"),
-    "recipes": Verb("list the recipes of pretraining, or show one", "pretrain:recipes"),
-    "check": Verb("look at a text before training: duplicates, leaks, markup, encodings, tokenizers", "check:check"),
-    "tokenizer": Verb("train a tokenizer, give a model another one, or show how it splits a text", "text:tokenizer"),
-    "binarize": Verb("convert text files into the binary files that fairseq-train reads", "text:binarize"),
-    "inspect": Verb("show and check the contents of a folder of binary files", "inspect:inspect"),
-    "prepare": Verb(
-        "turn official files of a task, or your own tables, into data for fine-tuning", "finetuning:prepare"
+OWN_VERBS = {
+    "doctor": VerbEntry("find faults of the installation, and say how to repair them", ".doctor:doctor"),
+    "demo": VerbEntry(
+        "pretrain a small RoBERTa on the documentation inside your own Python, in minutes",
+        ".pretrain:demo",
     ),
-    "finetune": Verb(
-        "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions", "finetuning:finetune"
+    "pretrain": VerbEntry(
+        "pretrain on your own text, by a recipe that suits machine, text and hours",
+        ".pretrain:pretrain",
     ),
-    "evaluate": Verb(
-        "evaluate fine-tuned models by the official metrics, beside the paper's numbers", "finetuning:evaluate"
+    "recipes": VerbEntry("list the recipes of pretraining, or show one", ".pretrain:recipes"),
+    "check": VerbEntry(
+        "look at a text before training: duplicates, leaks, markup, encodings, tokenizers",
+        ".check:check",
     ),
-    "predict": Verb(
+    "tokenizer": VerbEntry(
+        "train a tokenizer, give a model another one, or show how it splits a text", ".text:tokenizer"
+    ),
+    "binarize": VerbEntry("convert text files into the binary files that fairseq-train reads", ".text:binarize"),
+    "inspect": VerbEntry("show and check the contents of a folder of binary files", ".inspect:inspect"),
+    "prepare": VerbEntry(
+        "turn official files of a task, or your own tables, into data for fine-tuning",
+        ".finetuning:prepare",
+    ),
+    "finetune": VerbEntry(
+        "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions",
+        ".finetuning:finetune",
+    ),
+    "evaluate": VerbEntry(
+        "evaluate fine-tuned models by the official metrics, beside the paper's numbers",
+        ".finetuning:evaluate",
+    ),
+    "predict": VerbEntry(
         "a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
-        "models:predict",
+        ".models:predict",
     ),
-    "fill-mask": Verb("predict the masked tokens of texts: predict --task-kind fill_mask", "models:predict"),
-    "export": Verb("write a model for transformers, ONNX Runtime or fairseq", "models:export"),
-    "import": Verb("read a model of Hugging Face or of fairseq", "models:import_model"),
-    "user-dir": Verb("print the folder for --user-dir of fairseq-train, or that of the recipes", "user_dir:user_dir"),
-    "profile": Verb("show what a training step spends its time on", "profile:profile"),
-    "launch": Verb("train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits", "launch:launch"),
-    "train": Verb("train a recipe without SLURM: one rank, started by torchrun", "launch:train"),
-    "jobs": Verb("show the progress of launched trainings", "jobs:jobs"),
-    "sweep": Verb("run a grid of trainings, and compare them", "sweep:sweep"),
-    "study": Verb("compare variants of pretraining, with seeds and tests, beside the paper's tables", "sweep:study"),
+    "fill-mask": VerbEntry("predict the masked tokens of texts: predict --task-kind fill_mask", ".models:predict"),
+    "export": VerbEntry("write a model for transformers, ONNX Runtime or fairseq", ".models:export"),
+    "import": VerbEntry("read a model of Hugging Face or of fairseq", ".models:import_model"),
+    "user-dir": VerbEntry(
+        "print the folder for --user-dir of fairseq-train, or that of the recipes",
+        ".user_dir:user_dir",
+    ),
+    "profile": VerbEntry("show what a training step spends its time on", ".profile:profile"),
+    "launch": VerbEntry(
+        "train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
+        ".launch:launch",
+    ),
+    "train": VerbEntry("train a recipe without SLURM: one rank, started by torchrun", ".launch:train"),
+    "jobs": VerbEntry("show the progress of launched trainings", ".jobs:jobs"),
+    "sweep": VerbEntry("run a grid of trainings, and compare them", ".sweep:sweep"),
+    "study": VerbEntry(
+        "compare variants of pretraining, with seeds and tests, beside the paper's tables",
+        ".sweep:study",
+    ),
 }
+VERBS.reserved = tuple(OWN_VERBS)
 GUESSED = {
     "convert": "`roberta import` reads a model of Hugging Face or fairseq, and `roberta export` writes one for them",
     "serve": "there is no server: `roberta export` writes a model for those of transformers and ONNX Runtime, and "
@@ -127,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     argv = list(sys.argv[1:] if arguments is None else arguments)
     verb = called_verb(argv)
-    if verb is not None and verb not in VERBS:
+    if verb is not None and verb not in all_verbs():
         build_parser().error(f"{verb} is no {'longer a ' if verb in WITHDRAWN else ''}verb{unknown_verb(verb)}.")
     parser = build_parser(verb)
     args, further = parser.parse_known_args(argv)
@@ -202,6 +218,11 @@ def _harmless(text: str) -> str:
     return _COMMANDS_OF_TERMINALS.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
+def all_verbs() -> dict[str, VerbEntry]:
+    """Our own verbs, and those of extensions."""
+    return {**OWN_VERBS, **VERBS}
+
+
 def called_verb(argv: Sequence[str]) -> str | None:
     """The first argument that is no option; the name of a shell is the value of one."""
     words = itertools.takewhile(lambda word: word != "--print-completion", argv)
@@ -212,7 +233,7 @@ def unknown_verb(verb: str) -> str:
     """The end of the sentence about a verb that there is not: what there is instead, or the nearest verbs."""
     if instead := WITHDRAWN.get(verb) or GUESSED.get(verb):
         return f": {instead}"
-    return f"{nearest(verb, VERBS)}; `roberta --help` lists all"
+    return f"{nearest(verb, all_verbs())}; `roberta --help` lists all"
 
 
 class _PrintCompletion(argparse.Action):
@@ -225,7 +246,7 @@ class _PrintCompletion(argparse.Action):
             parser.error(str(error))
         import shtab
 
-        print(shtab.complete(build_parser(*VERBS), shell))
+        print(shtab.complete(build_parser(*all_verbs()), shell))
         parser.exit()
 
 
@@ -244,11 +265,11 @@ def build_parser(*verbs: str | None) -> argparse.ArgumentParser:
         help="print a shell's completion of roberta",
     )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name, (summary, where) in VERBS.items():
+    for name, entry in all_verbs().items():
         # "resolve": verbs with a TASK have a --help of their own
-        subparser = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
+        subparser = subparsers.add_parser(name, help=entry.summary, conflict_handler="resolve")
         subparser.set_defaults(parser=subparser)
         if name in verbs:
-            module, _, command = where.partition(":")
-            getattr(importlib.import_module(f"{__name__}.{module}"), command).define(subparser)
+            command = load(entry.command, package=__name__) if name in OWN_VERBS else VERBS.load(name, "command")
+            command.define(subparser)
     return parser

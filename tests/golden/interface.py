@@ -34,9 +34,9 @@ def help_of(*words: str) -> str:
 
 def record_help(folder: Path) -> dict[str, Any]:
     """The help of each verb, line by line."""
-    from roberta_plugin.cli import VERBS
+    from roberta_plugin.cli import all_verbs
 
-    words = [(verb, *action) for verb in VERBS for action in ((), *((each,) for each in ACTIONS.get(verb, ())))]
+    words = [(verb, *action) for verb in all_verbs() for action in ((), *((each,) for each in ACTIONS.get(verb, ())))]
     found = {" ".join(each): help_of(*each).splitlines() for each in words}
     return {"roberta": help_of().splitlines(), **found}
 

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from roberta_plugin.cli import VERBS, build_parser, main
+from roberta_plugin.cli import all_verbs, build_parser, main
 from tests.tiny_tokenizers import byte_level_bpe
 
 LOOKS = {"--dry-run", "--report-only", "--grid-only"}
@@ -181,7 +181,7 @@ BY_MODEL = {
 
 
 def parsers():
-    for verb in VERBS:
+    for verb in all_verbs():
         parser = build_parser(verb)
         (verbs,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
         actions = [each for each in verbs.choices[verb]._actions if isinstance(each, argparse._SubParsersAction)]
