@@ -8,35 +8,28 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.command import RESUMES, command
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.text_inputs import InputSettings, LineRules
-from roberta_plugin.data.text_inputs_files import ENDINGS
 from roberta_plugin.data.text_inputs_remote import without_secrets
-from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.launch.options_file import recipe_path
 from roberta_plugin.launch.recipe_checks import check_changes
-from roberta_plugin.launch.resources import check_resources
-from roberta_plugin.launch.slurm_commands import check_partition
 from roberta_plugin.locks import only_process
-from roberta_plugin.pretraining.ranks import check_start, is_finished, torchrun_rank, train_rank
+from roberta_plugin.pretraining.plan import Plan, check, make_plan
+from roberta_plugin.pretraining.ranks import check_cluster, check_start, is_finished, torchrun_rank, train_rank
 from roberta_plugin.pretraining.recipe import load, package_recipes
-from roberta_plugin.pretraining.run import (
-    RECORD,
-    Plan,
-    check,
-    check_record,
-    command_line,
-    earlier_logs,
-    make_plan,
-    train,
-)
+from roberta_plugin.pretraining.record import RECORD, check_record, earlier_logs
+from roberta_plugin.pretraining.request import Request, read_request, with_words_of_data
+from roberta_plugin.pretraining.run import command_line, train
 from roberta_plugin.pretraining.settings import PretrainSettings
 from roberta_plugin.pretraining.text_look import warnings_before
-from roberta_plugin.pretraining.texts import check_texts, steps_of_text
-from roberta_plugin.settings import Checked, check_roads, setting
+from roberta_plugin.pretraining.texts import steps_of_text
+from roberta_plugin.settings import Checked, setting
+
+if TYPE_CHECKING:
+    from roberta_plugin.launch.rendezvous import RankInfo
 
 _LOCK_PATIENCE_S = 20.0  # a training whose parent was killed needs a moment to end
 
@@ -60,92 +53,82 @@ def pretrain(settings: PretrainSettings, rules: LineRules, reading: InputSetting
 def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     """Make what is missing, train to the end, and report; the exit code is that of the first step that fails.
 
-    `further` are options of fairseq-train.
+    `further` are options of fairseq-train. What cannot work is refused before the hours of tokenizing, and once more
+    when the data are there.
     """
-    from roberta_plugin.cli import build_parser
-    from roberta_plugin.pretraining.start import FOLDER, find_start, with_start
-
     rank = torchrun_rank()
     if rank and rank.rank:
         return 0 if settings.dry_run else train_rank(rank)  # as rank 0 has planned
-    if rank and settings.slurm is not None:
-        raise ValueError("--slurm is not for ranks of torchrun: SLURM starts the ranks itself. Leave out one of them.")
-    torchrun = rank.world_size if rank else 0
-    folder, data = settings.folder, settings.data[0]
-    if settings.is_text:
-        data = str(folder / "data-bin")
-    else:
-        for each in (settings, settings.reading, settings.reading.rules):
-            check_roads(each, {"text": f"with {data}, which is not text but a data-bin"})
-    check_words(settings, further)
-    start = find_start(further, folder)
-    given = settings.tokenizer
-    takes_words = start is not None and settings.is_text and settings.makes_tokenizer and settings.vocab_size is None
-    if start is not None:
-        further = with_start(further, start)
-        settings = replace(settings, tokenizer=folder / FOLDER) if takes_words else settings
-    if settings.is_text:
-        check_texts(settings)
-    if start is not None and takes_words:
-        start.write_tokenizer(folder / FOLDER, tokenizer=given, is_written=False)
-    elif settings.tokenizer and not settings.makes_tokenizer:
-        load_tokenizer(settings.tokenizer)
-    is_made = not settings.is_text or all(Path(data, f"{split}.idx").is_file() for split in ("train", "valid"))
-    if start is not None and not settings.is_text:
-        for data_bin in data_folders(data):
-            start.in_words_of(data_bin, folder, may_change=False)
-    if settings.dry_run or not is_made:  # what is refused is refused before hours of tokenizing
-        plan = make_plan(settings, data, further, start=start, torchrun=torchrun)
-        check(plan, with_data=is_made, is_to_start=not settings.dry_run)
+    request = read_request(settings, further, torchrun=rank.world_size if rank else 0)
+    if settings.dry_run or not request.has_data:
+        plan = make_plan(request)
+        check(plan, with_data=request.has_data, is_to_start=not settings.dry_run)
         if settings.slurm is not None and plan.ranks is not None:
-            check_resources(plan.ranks)
-            if not settings.dry_run:
-                check_partition(plan.ranks.partition, nodes=plan.ranks.nodes)
-    if settings.is_text and not is_made and (warnings := warnings_before(settings)):
+            check_cluster(plan.ranks, is_to_submit=not settings.dry_run)
+    if not request.has_data and (warnings := warnings_before(request.settings)):
         say("\n".join([*warnings, ""]))
     if settings.dry_run:
-        if not is_made:
-            say("A tokenizer and a data-bin will be built first; token counts below are estimates.")
-        has_script = settings.slurm is not None and is_made  # which ends with the estimate
-        estimate = "" if has_script else plan.estimated()
-        say("\n".join([*plan.described(), *filter(None, [estimate]), ""]))
-        if has_script:
-            submit(plan, dry_run=True)
-        else:
-            say(command_line(folder, plan))
+        show_plan(request, plan)
         return 0
+    folder = settings.folder
     refusal = f"Another process trains in {folder}: wait for it, or choose another --output-dir."
     with only_process(folder, refusal, patience_s=_LOCK_PATIENCE_S) as lock:
-        if start is not None and takes_words:
-            start.write_tokenizer(folder / FOLDER, tokenizer=given)
-        for verb in steps_of_text(settings) if settings.is_text else []:
-            say(f"$ roberta {shlex.join(map(without_secrets, verb))}")
-            step = build_parser(verb[0]).parse_args(verb)
-            if code := step.run(step):  # what goes wrong in it is told as this command's
-                return int(code)
-        if start is not None and settings.is_text:
-            start = start.in_words_of(Path(data), folder, may_change=not takes_words)
-            further = with_start(further, start)
-        plan = make_plan(settings, data, further, start=start, torchrun=torchrun)
+        if failed := build_data(request):
+            return failed
+        request = with_words_of_data(request)
+        plan = make_plan(request)
         check(plan)
         check_start(folder, record=RECORD, has_ranks=plan.ranks is not None)
         if plan.ranks is None:
-            check_record(folder, plan.arguments, settings=settings, cores=plan.machine.cores)
+            check_record(folder, plan.arguments, settings=request.settings, cores=plan.machine.cores)
         command = [f"$ {command_line(folder, plan)}", ""] if settings.slurm is None else []
         say("\n".join([*plan.described(), "", *command]))
-        log = folder / "train.log"
-        if settings.slurm is not None:
-            if not submit(plan):
-                return 0
-        elif rank:
-            assert plan.ranks is not None
-            check_changes(plan.ranks, tuple(plan.arguments), accepted_by="")
-            if code := train_rank(rank, plan.ranks, log=log):
-                return code
-        else:
-            train(plan, log=log, lock=lock)
-        show_results(folder, plan, data)
+        code = train_plan(request, plan, rank, lock=lock)
+        if code is None:
+            show_results(folder, plan, request.data)
+    return code or 0
+
+
+def show_plan(request: Request, plan: Plan) -> None:
+    """Print the recipe, the estimate and the command, or the script for SLURM, which ends with the estimate."""
+    if not request.has_data:
+        say("A tokenizer and a data-bin will be built first; token counts below are estimates.")
+    has_script = request.settings.slurm is not None and request.has_data
+    estimate = "" if has_script else plan.estimated()
+    say("\n".join([*plan.described(), *filter(None, [estimate]), ""]))
+    if has_script:
+        submit(plan, dry_run=True)
+    else:
+        say(command_line(request.settings.folder, plan))
+
+
+def build_data(request: Request) -> int:
+    """Make tokenizer and data-bin of text, by the verbs that make them; the exit code of the first that fails."""
+    from roberta_plugin.cli import build_parser
+    from roberta_plugin.pretraining.start import FOLDER
+
+    settings = request.settings
+    if request.start is not None and request.takes_words:
+        request.start.write_tokenizer(settings.folder / FOLDER, tokenizer=request.tokenizer)
+    for verb in steps_of_text(settings) if settings.is_text else []:
+        say(f"$ roberta {shlex.join(map(without_secrets, verb))}")
+        step = build_parser(verb[0]).parse_args(verb)
+        if code := step.run(step):  # its errors are reported as this command's
+            return int(code)
     return 0
+
+
+def train_plan(request: Request, plan: Plan, rank: RankInfo | None, *, lock: int) -> int | None:
+    """Train to the end, or submit the training; the exit code, or None where there are results to show."""
+    log = request.settings.folder / "train.log"
+    if request.settings.slurm is not None:
+        return None if submit(plan) else 0
+    if rank is not None:
+        assert plan.ranks is not None
+        check_changes(plan.ranks, tuple(plan.arguments), accepted_by="")
+        return train_rank(rank, plan.ranks, log=log) or None
+    train(plan, log=log, lock=lock)
+    return None
 
 
 def submit(plan: Plan, *, dry_run: bool = False) -> bool:
@@ -168,30 +151,6 @@ def submit(plan: Plan, *, dry_run: bool = False) -> bool:
         return True
     say(in_words(launch(ranks)))
     return False
-
-
-def check_words(settings: PretrainSettings, further: Sequence[str]) -> None:
-    """Refuse text that is not there, and folders that are no data-bin, before anything is written."""
-    try:
-        if settings.is_text:
-            settings.reading.sources(settings.data)
-    except FileNotFoundError as error:
-        said = [str(error)]
-        if len(settings.data) == 1 and not any(map(settings.data[0].endswith, ENDINGS)):
-            said.append(
-                "Nor is there a data-bin of that name, a folder with dict.txt and train.bin: `roberta binarize` makes "
-                "one of text, and so does `roberta pretrain TEXT`."
-            )
-        said += ["Options of fairseq-train come after the data."] if further else []
-        raise FileNotFoundError(" ".join(said)) from None
-    folders = [] if settings.is_text else data_folders(settings.data[0])
-    for folder in (folder for folder in folders if not (folder / "dict.txt").is_file()):
-        if (inner := folder / "data-bin").is_dir():
-            raise FileNotFoundError(f"{folder} is no data-bin, but a folder with one: give {inner}.")
-        raise FileNotFoundError(
-            f"{folder} holds no dict.txt, so it is no data-bin: make one by `roberta binarize`, or name text files, as "
-            f"'{folder}/*.txt'."
-        )
 
 
 def show_results(folder: Path, plan: Plan, data: str) -> None:

@@ -10,5 +10,9 @@ docstrings    this Python's docstrings    -> the text of `roberta demo`
 settings      the options of `roberta pretrain`
 text_look     text, held-out text          -> what is wrong with it, before anything is trained on it
 texts         text -> tokenizer, data-bin; once, and of that text alone
-run           text -> tokenizer -> data-bin -> trained model -> results; each step resumes or has nothing to do
+request       the user's options         -> checked, with the model to start from
+target        a recipe                   -> where it runs: here, ranks of SLURM or torchrun, or elsewhere
+plan          a request                  -> recipe, command of fairseq-train, what to expect
+record        pretrain.json              -> what the training began with; changes are refused
+run           a plan                     -> fairseq-train in a process of its own, with a bar
 """

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.launch.recipe import BATCHES, LaunchSettings, batch_of
-from roberta_plugin.launch.resources import read_resources
+from roberta_plugin.launch.resources import check_resources, read_resources
 from roberta_plugin.launch.run_folder import RUN, read_status
+from roberta_plugin.launch.slurm_commands import check_partition
 from roberta_plugin.pretraining.recipe import Recipe
 from roberta_plugin.record import options_of
 
@@ -76,6 +77,13 @@ def check_start(folder: Path, *, record: str, has_ranks: bool) -> None:
             f"{folder} holds a training that began {began} --slurm or torchrun: go on likewise, or give another "
             "--output-dir."
         )
+
+
+def check_cluster(ranks: LaunchSettings, *, is_to_submit: bool) -> None:
+    """Refuse resources that SLURM would refuse, before a text is tokenized for the job."""
+    check_resources(ranks)
+    if is_to_submit:
+        check_partition(ranks.partition, nodes=ranks.nodes)
 
 
 def is_finished(ranks: LaunchSettings, *, updates: int) -> bool:

@@ -23,8 +23,9 @@ from roberta_plugin.pretraining.choice import (
     vocabulary_size,
 )
 from roberta_plugin.pretraining.docstrings import SPLITS, documents, paragraphs_of, split_of, write_corpus
+from roberta_plugin.pretraining.plan import make_plan
 from roberta_plugin.pretraining.recipe import load, package_recipes
-from roberta_plugin.pretraining.run import make_plan
+from roberta_plugin.pretraining.request import Request
 from roberta_plugin.pretraining.settings import PretrainSettings
 from tests.conftest import REPOSITORY
 
@@ -234,7 +235,7 @@ def test_options_of_the_recipe_can_be_left_out(tiny_data_bin, tmp_path, capsys):
     settings = PretrainSettings(
         data=[str(tiny_data_bin)], recipe="half-hour", without=["qk-norm", "--position-encoding"], output_dir=tmp_path
     )
-    made = make_plan(settings, str(tiny_data_bin), ["--init-attention", "neighbors"]).arguments
+    made = make_plan(Request(settings, str(tiny_data_bin), ["--init-attention", "neighbors"])).arguments
     assert not {"--qk-norm", "--position-encoding"} & set(made)
     assert {"neighbors", "--zero-init-residual", "11100"} <= set(made)
     words = ["pretrain", str(tiny_data_bin), "--recipe", "half-hour", "--output-dir", str(tmp_path), "--dry-run"]
@@ -245,10 +246,10 @@ def test_options_of_the_recipe_can_be_left_out(tiny_data_bin, tmp_path, capsys):
     assert main([*words, "--without", "max-tokens", "grow-max-tokens", "--batch-size", "16"]) == 0
     assert "11,100 updates of 1,024 tokens" in capsys.readouterr().out
     with pytest.raises(ValueError, match="batch-size and max-tokens are missing"):
-        make_plan(replace(settings, without=["max-tokens"]), str(tiny_data_bin), [])
+        make_plan(Request(replace(settings, without=["max-tokens"]), str(tiny_data_bin)))
     for name in ("max-update", "lr-stagse"):
         with pytest.raises(ValueError, match=f"--without {name}: recipe half-hour can do without .*lr-stages"):
-            make_plan(replace(settings, without=[name]), str(tiny_data_bin), [])
+            make_plan(Request(replace(settings, without=[name]), str(tiny_data_bin)))
 
 
 def test_a_recipes_result_is_promised_only_for_its_own_options(tiny_data_bin, tmp_path, capsys):

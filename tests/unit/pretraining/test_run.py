@@ -16,15 +16,10 @@ from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.recipe_checks import check_changes
 from roberta_plugin.launch.run_folder import write_record
-from roberta_plugin.pretraining.run import (
-    RECORD,
-    check_record,
-    command_line,
-    earlier_logs,
-    make_plan,
-    shown,
-    train,
-)
+from roberta_plugin.pretraining.plan import make_plan
+from roberta_plugin.pretraining.record import RECORD, check_record, earlier_logs
+from roberta_plugin.pretraining.request import Request
+from roberta_plugin.pretraining.run import command_line, shown, train
 from roberta_plugin.pretraining.settings import PretrainSettings
 from roberta_plugin.pretraining.texts import check_texts, copy_text, steps_of_text
 
@@ -261,7 +256,7 @@ def test_what_a_training_began_with_is_the_same_from_another_current_folder_and_
     for name in ("old", "others", "sub"):
         (tmp_path / name).mkdir()
     words = ["bin", "--save-dir", str(tmp_path / "run" / "checkpoints"), option]
-    monkeypatch.setattr("roberta_plugin.pretraining.run.whole_paths", lambda data: "/bin")
+    monkeypatch.setattr("roberta_plugin.pretraining.record.whole_paths", lambda data: "/bin")
     monkeypatch.chdir(tmp_path)
     check_record(tmp_path, [*words, "old"])
     monkeypatch.chdir(tmp_path / "sub")
@@ -287,7 +282,7 @@ def planned(tiny_data_bin, tmp_path):
 
     def make(*words, torchrun=0, **given):
         settings = PretrainSettings(data=[str(tiny_data_bin)], output_dir=tmp_path, **given)
-        return make_plan(settings, str(tiny_data_bin), [*words], torchrun=torchrun)
+        return make_plan(Request(settings, str(tiny_data_bin), [*words], torchrun=torchrun))
 
     return make
 
@@ -322,7 +317,7 @@ def test_the_length_is_said_for_the_processor_here_and_the_growth_fits_the_hours
 )
 def test_no_time_here_is_said_for_gpus_that_are_not_here_nor_for_another_model(recipe, further, note, tiny_data_bin):
     given = PretrainSettings(data=[str(tiny_data_bin)], recipe=recipe, dry_run=True)
-    said = "\n".join(make_plan(given, str(tiny_data_bin), ["--cpu", *further]).described())
+    said = "\n".join(make_plan(Request(given, str(tiny_data_bin), ["--cpu", *further])).described())
     assert "the recipe takes" in said and " here" not in said and note in said
 
 
@@ -346,7 +341,7 @@ def test_before_there_is_a_tokenizer_the_plan_is_for_the_size_of_the_text(tmp_pa
     text = tmp_path / "text.txt"
     text.write_text("A line of text.\n" * 65_536)
     given = PretrainSettings(data=[str(text)], hours=20.0, output_dir=tmp_path / "run")
-    said = "\n".join(make_plan(given, str(tmp_path / "run" / "data-bin"), ["--cpu"]).described())
+    said = "\n".join(make_plan(Request(given, str(tmp_path / "run" / "data-bin"), ["--cpu"])).described())
     assert "about 260,000 tokens of text" in said and "40.0 passes over the text" in said
     assert "40 passes over the text will finish before 20 hours" in said
 
@@ -390,7 +385,7 @@ def test_a_launched_training_keeps_its_length_on_nodes_of_other_cores(torchrun, 
 def test_other_hours_are_told_as_such_and_not_as_the_options_that_follow_from_them(tiny_data_bin, tmp_path):
     def begin(*further, **given):
         settings = PretrainSettings(data=[str(tiny_data_bin)], output_dir=tmp_path, **{"recipe": "tour", **given})
-        plan = make_plan(settings, str(tiny_data_bin), ["--cpu", *further])
+        plan = make_plan(Request(settings, str(tiny_data_bin), ["--cpu", *further]))
         check_record(tmp_path, plan.arguments, settings=settings, cores=plan.machine.cores)
 
     begin(hours=0.01)

@@ -5,8 +5,9 @@ import torch
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.launch.arguments import parse
+from roberta_plugin.pretraining.plan import make_plan
 from roberta_plugin.pretraining.recipe import load
-from roberta_plugin.pretraining.run import make_plan
+from roberta_plugin.pretraining.request import Request
 from roberta_plugin.pretraining.settings import PretrainSettings
 from roberta_plugin.pretraining.start import find_start, with_start
 from roberta_plugin.record import options_of
@@ -61,9 +62,8 @@ def test_the_architecture_is_the_models_and_not_the_recipes(ours, tmp_path, form
 def test_a_plan_promises_no_result_of_new_weights_and_recommends_no_other_size(ours, tiny_data_bin, tmp_path):
     settings = PretrainSettings(data=[str(tiny_data_bin)], output_dir=tmp_path / "run", recipe="tour", updates=20)
     start = started(ours, tmp_path / "run")
-    described = [
-        list(make_plan(settings, str(tiny_data_bin), ["--cpu"], start=each).described()) for each in (start, None)
-    ]
+    requests = [Request(settings, str(tiny_data_bin), ["--cpu"], start=each) for each in (start, None)]
+    described = [list(make_plan(request).described()) for request in requests]
     said, without = ("\n".join(lines) for lines in described)
     assert "start    " in said and "expect   " not in said and "Hoffmann" not in said
     assert "expect   " in without and "Hoffmann" in without
