@@ -58,6 +58,17 @@ class KindEntry:
 
 
 @dataclass(frozen=True)
+class HeadEntry:
+    """A kind of head."""
+
+    head: str
+    """Reference of its class, a `models.heads.Head`."""
+    predict: str = ""
+    """Reference of what `RobertaHub.predict` calls for it: a function of the hub, the head's name and the texts or ids,
+    with the options of `predict`; empty: the head's outputs are logits (N, C) of texts."""
+
+
+@dataclass(frozen=True)
 class TrainingEntry:
     """A name for fairseq's --task and --criterion, under which kinds are fine-tuned."""
 
@@ -111,8 +122,7 @@ class Extension:
     position: int = 100
     """Its place in lists, among our own: the smallest comes first."""
     kinds: Mapping[str, KindEntry] = field(default_factory=dict)
-    heads: Mapping[str, str] = field(default_factory=dict)
-    """Kind of head -> reference of its class, a `models.heads.Head`."""
+    heads: Mapping[str, HeadEntry] = field(default_factory=dict)
     trainings: Mapping[str, TrainingEntry] = field(default_factory=dict)
     criterion_options: Mapping[str, CriterionOptions] = field(default_factory=dict)
     benchmarks: Mapping[str, BenchmarkFamily] = field(default_factory=dict)
@@ -183,7 +193,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
 REGISTRIES: dict[str, Registry[Any]] = {}
 KINDS: Registry[KindEntry] = Registry("kinds", "kind of task")
-HEADS: Registry[str] = Registry("heads", "kind of head")
+HEADS: Registry[HeadEntry] = Registry("heads", "kind of head")
 TRAININGS: Registry[TrainingEntry] = Registry("trainings", "fine-tuning task of fairseq-train")
 CRITERION_OPTIONS: Registry[CriterionOptions] = Registry("criterion_options", "set of options of a criterion")
 BENCHMARKS: Registry[BenchmarkFamily] = Registry("benchmarks", "family of benchmarks")

@@ -48,7 +48,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.extras import require
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.models.heads import Pooling, SpanLogits, pool
+from roberta_plugin.models.heads import Pooling, pool
 
 _OPSET = 18
 _MAX_LINES = 64
@@ -356,7 +356,7 @@ class OnnxModel(nn.Module):
                 "and other heads."
             )
         outputs = self._run(tokens, has_padding=layout.get("has_padding", True))
-        return (outputs[0] if len(outputs) == 1 else SpanLogits(*outputs),)
+        return (outputs[0] if len(outputs) == 1 else tuple(outputs),)
 
     def position_logits(self, tokens: Tensor, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
         """Scores of the vocabulary at some positions of each row, as `hub/running.position_logits`: parts (M', V)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,14 @@ from torch import Tensor, nn
 
 from roberta_plugin.conversion.onnx_model import OnnxModel
 from roberta_plugin.conversion.portable import MASKED_LM, left_masked_lm
-from roberta_plugin.data.batches import cut_by_length
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.layouts.sentences import Windows, by_document, padded_layout, segments_of
 from roberta_plugin.hub import running
 from roberta_plugin.hub.running import Batch, map_batches
 from roberta_plugin.hub.texts import TextCodec
-from roberta_plugin.models.heads import Pooling, SpanLogits, check_pooling, pool, pool_windows
+from roberta_plugin.models.heads import Pooling, check_pooling, pool, pool_windows
+from roberta_plugin.registry import HUB_METHODS
 
 logger = logging.getLogger(__name__)
 
@@ -88,19 +88,38 @@ class HubCore(nn.Module):
     @property
     def heads(self) -> list[str]:
         """Names of all heads of the model, without the LM head."""
-        return [name for kind in ("classification", "span", "token") for name in self.heads_of(kind)]
+        return list(self.head_kinds)
 
-    def heads_of(self, kind: str) -> list[str]:
-        """Names of the heads of a kind (`models/heads.py`); fairseq's `roberta` has classification heads only."""
-        kinds = getattr(self.model, "head_kinds", None)
+    @property
+    def head_kinds(self) -> dict[str, str]:
+        """The kind of each head, by its name; fairseq's `roberta` has classification heads only."""
+        kinds: dict[str, str] | None = getattr(self.model, "head_kinds", None)
         if kinds is None:
             kinds = dict.fromkeys(getattr(self.model, "classification_heads", ()), "classification")
-        return [name for name, head_kind in kinds.items() if head_kind == kind]
+        return kinds
+
+    def heads_of(self, kind: str) -> list[str]:
+        """Names of the heads of a kind (`registry.HEADS`)."""
+        return [name for name, head_kind in self.head_kinds.items() if head_kind == kind]
 
     def num_classes(self, head: str) -> int:
-        """Classes of a classification or token head."""
+        """Classes of a head."""
         heads: Any = self.model.heads if hasattr(self.model, "head_kinds") else self.model.classification_heads
-        return int(heads[head].out_proj.out_features)
+        found = heads[head]
+        return int(found.num_classes if hasattr(found, "num_classes") else found.out_proj.out_features)
+
+    def __getattr__(self, name: str) -> Any:
+        """The methods that extensions add (`registry.HUB_METHODS`)."""
+        if not name.startswith("_") and name in HUB_METHODS:
+            return partial(HUB_METHODS.load(name), self)
+        return super().__getattr__(name)
+
+    def outputs_of_ids(self, tokens: Tensor, head: str) -> Any:
+        """The output of a head for ids (T,) or (B, T), with gradients."""
+        batch = self.as_batch(tokens)
+        if batch.tokens[:, 0].eq(self.vocabulary.pad_id).any():
+            raise ValueError("The ids are padded on the left, and heads read their first token: pad on the right.")
+        return running.head_outputs(self.model, batch, head)
 
     def run(
         self,
@@ -239,70 +258,6 @@ class HubCore(nn.Module):
             pooled = pool_windows(torch.stack(vectors)[:, None], first=first, pooling=pooling)
             logits: Tensor = self.model.heads[head](pooled)  # type: ignore[index, operator, union-attr]
         return logits.float().cpu()
-
-    def span_outputs(
-        self, sequences: Sequence[NDArray[Any]], head: str, *, max_tokens: int | None = None
-    ) -> list[SpanLogits]:
-        """A span head's logits for each sequence (T,), in fp32: two (T,) and one ()."""
-
-        def run(batch: Batch) -> list[SpanLogits]:
-            start, end, answerable = (part.float().cpu() for part in running.head_outputs(self.model, batch, head))
-            return [
-                SpanLogits(start[row, :length], end[row, :length], answerable[row])
-                for row, length in enumerate(batch.lengths)
-            ]
-
-        return [
-            SpanLogits(*(part.clone() for part in each)) for each in self.run(sequences, run, max_tokens=max_tokens)
-        ]
-
-    def token_logits(
-        self, sequences: Sequence[NDArray[Any]], head: str, *, max_tokens: int | None = None
-    ) -> list[Tensor]:
-        """A token head's logits (T, C) for each sequence (T,), in fp32 on the CPU."""
-
-        def run(batch: Batch) -> list[Tensor]:
-            logits = running.head_outputs(self.model, batch, head).float().cpu()
-            return [row[:length] for row, length in zip(logits, batch.lengths, strict=True)]
-
-        return [each.clone() for each in self.run(sequences, run, max_tokens=max_tokens)]
-
-    def sentence_logits(
-        self, texts: Sequence[Windows], head: str, *, max_tokens: int | None = None
-    ) -> list[NDArray[np.float32]]:
-        """A sentence head's logits for the sentences of each text, which are read in windows."""
-        sizes = [sum(map(len, windows.sequences)) for windows in texts]
-        most = max_tokens or running.limits_of(self.device)[0]
-        by_text: dict[int, NDArray[np.float32]] = {}
-
-        def run(numbers: list[int]) -> None:
-            chosen = [texts[number] for number in numbers]
-            by_text.update(zip(numbers, self._sentence_logits(chosen, head), strict=True))
-
-        running.run_batches(self.model, cut_by_length(sizes, max_tokens=most, enough=most), run)
-        return [by_text[number] for number in range(len(texts))]
-
-    def _sentence_logits(self, texts: Sequence[Windows], head: str) -> list[NDArray[np.float32]]:
-        """A sentence head's logits for the sentences of each text; the texts are computed as one batch."""
-        sequences = [sequence for windows in texts for sequence in windows.sequences]
-        counts = np.array([len(windows.window) for windows in texts])
-        before = np.cumsum([0, *(len(windows.sequences) for windows in texts)])[:-1]  # windows of the texts before
-        row = np.concatenate([windows.window for windows in texts]) + np.repeat(before, counts)
-        position = np.concatenate([windows.position for windows in texts]).astype(np.int64)
-        tokens = running.pad(sequences, pad_id=self.vocabulary.pad_id)
-        layout = {**padded_layout(row, position, num_rows=len(sequences)), **by_document(counts)}
-        segments = segments_of(tokens.numpy(), bos_id=self.vocabulary.bos_id)
-        device = self.device
-        predicted = {
-            name: torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
-            for name, value in layout.items()
-        }
-        lengths = [len(sequence) for sequence in sequences]
-        batch = Batch(tokens.to(device), lengths, list(range(len(sequences))))
-        logits = running.head_outputs(
-            self.model, batch, head, predicted=predicted, segments=torch.from_numpy(segments).to(device)
-        )
-        return np.split(logits.float().cpu().numpy(), np.cumsum(counts)[:-1])
 
     def score_spans(
         self, sequences: Sequence[NDArray[Any]], spans: Sequence[range], *, max_tokens: int | None = None

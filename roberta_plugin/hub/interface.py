@@ -36,7 +36,7 @@ from roberta_plugin.data.vocabulary import SPECIALS, Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of_task, white_space_of
 from roberta_plugin.finetuning.benchmarks.base import SMALLEST_LENGTH
-from roberta_plugin.finetuning.kinds import KINDS, ScoreMethod, kind_class, phrase_ranking
+from roberta_plugin.finetuning.kinds import KINDS, ScoreMethod, kind_class
 from roberta_plugin.finetuning.layouts.texts import TextLayout, inputs_of
 from roberta_plugin.finetuning.layouts.words import word_spans
 from roberta_plugin.finetuning.records import WhiteSpace, as_read
@@ -46,8 +46,9 @@ from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words, texts_in
 from roberta_plugin.machine import Precision
 from roberta_plugin.models.checkpoints import ModelOnlyTask, build_model
-from roberta_plugin.models.heads import Pooling, SpanLogits
+from roberta_plugin.models.heads import Pooling
 from roberta_plugin.models.precision import check_precision, set_precision
+from roberta_plugin.registry import HEADS
 
 logger = logging.getLogger(__name__)
 Path_ = str | os.PathLike[str]
@@ -202,7 +203,7 @@ class RobertaHub(HubCore):
             batch = self.as_batch(tokens)
             read = running.hidden_states if return_all_hiddens else running.features
             return read(self.model, batch)
-        return self.features(self._sequences(tokens), all_layers=return_all_hiddens, max_tokens=max_tokens)
+        return self.features(self.sequences(tokens), all_layers=return_all_hiddens, max_tokens=max_tokens)
 
     def embed(
         self,
@@ -292,7 +293,7 @@ class RobertaHub(HubCore):
                 raise ValueError(f"fill_mask needs at least one {self.codec.mask_names} in the text, got {each!r}.")
         if not isinstance(topk, int | np.integer) or topk < 1:
             raise ValueError(f"topk must be 1 or more, got {topk}.")
-        best_of_texts = self.fill_sequences(self._sequences(texts), topk=topk, max_tokens=max_tokens)
+        best_of_texts = self.fill_sequences(self.sequences(texts), topk=topk, max_tokens=max_tokens)
         answers = []
         for each, masks in zip(texts, best_of_texts, strict=True):
             fillings = [
@@ -330,7 +331,7 @@ class RobertaHub(HubCore):
             raise ValueError(f"method must be {' or '.join(get_args(ScoreMethod))}, got {method!r}.")
         texts = texts_in([text] if isinstance(text, str) else text, most=1)
         texts = [as_read(each, "stripped") for each in texts]
-        scores = self.score_sequences(self._sequences(texts), method, max_tokens=max_tokens)
+        scores = self.score_sequences(self.sequences(texts), method, max_tokens=max_tokens)
         return scores[0] if isinstance(text, str) else scores
 
     def score_sequences(
@@ -347,7 +348,7 @@ class RobertaHub(HubCore):
         *,
         max_length: int | None = None,
         max_tokens: int | None = None,
-    ) -> Tensor | SpanLogits | list[SpanLogits] | list[Tensor]:
+    ) -> Any:
         """Ids (T,), (B, T), or a list of texts and pairs -> the predictions of a head.
 
         A classification head gives log-probabilities (B, C) of its classes, or its logits; for a regression, and for
@@ -362,32 +363,28 @@ class RobertaHub(HubCore):
             ValueError: if there is no such head, a text has too many tokens for one of the other heads, or ids have
                 padding on the left.
         """
-        is_span, is_token = (head in self.heads_of(kind) for kind in ("span", "token"))
-        if head in self.heads_of("sentence"):
-            raise ValueError(f"{head} scores the sentences of whole documents: use `roberta predict`.")
-        if head not in self.heads:
+        if not isinstance(head, str) or head not in self.head_kinds:
             raise ValueError(f"The model has no head {head!r}; it has {', '.join(self.heads) or 'none'}.")
-        output: Tensor | SpanLogits
-        if max_length is not None and (is_span or is_token or isinstance(tokens, Tensor)):
-            raise ValueError("max_length is for texts that a classification head reads: leave it out.")
-        if not isinstance(tokens, Tensor):
-            if is_span:
-                return self.span_outputs(self._sequences(tokens), head, max_tokens=max_tokens)
-            if is_token:
-                rows = self.token_logits(self._sequences(tokens), head, max_tokens=max_tokens)
-                return rows if return_logits else [row.log_softmax(dim=-1) for row in rows]
+        kind = self.head_kinds[head]
+        if HEADS[kind].predict:
+            predict = HEADS.load(kind, "predict")
+            options = {"return_logits": return_logits, "max_length": max_length, "max_tokens": max_tokens}
+            return predict(self, head, tokens, **options)
+        if isinstance(tokens, Tensor):
+            self.check_no_length(max_length)
+            output = self.outputs_of_ids(tokens, head)
+        else:
             settings = self.trained_on.get("settings") or {}
             layout = TextLayout.from_settings(settings, max_length=self._length_of_texts(max_length))
             read = self._as_trained(tokens, self._white_space, layout)
             output = self.text_logits(read, head, pooling=layout.window_pooling, max_tokens=max_tokens)
-        else:
-            batch = self.as_batch(tokens)
-            if batch.tokens[:, 0].eq(self.vocabulary.pad_id).any():
-                raise ValueError("The ids are padded on the left, and heads read their first token: pad on the right.")
-            output = running.head_outputs(self.model, batch, head)
-        if isinstance(output, SpanLogits) or return_logits:
-            return output
-        return output.float().log_softmax(dim=-1)
+        return output if return_logits else output.float().log_softmax(dim=-1)
+
+    @staticmethod
+    def check_no_length(max_length: int | None) -> None:
+        """Refuse `max_length` where ids, or texts as `encode` reads them, are predicted."""
+        if max_length is not None:
+            raise ValueError("max_length is for texts that a classification head reads: leave it out.")
 
     def register_classification_head(
         self, name: str, num_classes: int | None = None, embedding_size: int | None = None, **options: Any
@@ -407,26 +404,6 @@ class RobertaHub(HubCore):
             raise ValueError(f"A head cannot be called {name!r:.80} ({error}): give another name.") from error
         weight = next(self.model.parameters())
         self.model.classification_heads[name].to(weight.device, weight.dtype)  # type: ignore[index, union-attr]
-
-    def disambiguate_pronoun(self, sentence: str, candidates: Sequence[str] | None = None) -> bool | str:
-        """Resolve a pronoun: whether it stands for a phrase, or for which phrase.
-
-        "The _trophy_ would not fit in the brown suitcase because [it] was too big." asks about a phrase, and the answer
-        is True or False; without underscores, the answer is the most probable candidate.
-
-        Args:
-            sentence: with the pronoun in brackets.
-            candidates: phrases to compare; None: the noun phrases of the sentence.
-
-        Raises:
-            ValueError: if the marks are wrong, or there is nothing to choose.
-        """
-        (sentence,) = texts_in([sentence], most=1)
-        candidates = None if candidates is None else texts_in(candidates, most=1, what="candidate")
-        question = phrase_ranking.read_question(sentence, candidates)
-        inputs = phrase_ranking.schema_inputs(question, self.codec.encoder, max_length=self.max_positions)
-        scores = self.score_spans(inputs.sequences, phrase_ranking.masked_positions(inputs))
-        return phrase_ranking.answer(question, np.array(scores))
 
     def _length_of_texts(self, wanted: int | None) -> int:
         """The most tokens that are read of a text: as many as in training, unless another number is wanted."""
@@ -459,7 +436,8 @@ class RobertaHub(HubCore):
             logger.warning(f"{num_cut:,} of {len(inputs):,} texts were cut to {layout.max_length} tokens.")
         return [each.sequences for each in inputs]
 
-    def _sequences(self, texts: Sequence[Text]) -> list[NDArray[np.int64]]:
+    def sequences(self, texts: Sequence[Text]) -> list[NDArray[np.int64]]:
+        """The ids (T,) of texts and pairs, as `encode` makes them."""
         return self.codec.sequences(texts_in(texts))
 
 

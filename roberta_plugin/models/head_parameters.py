@@ -63,7 +63,7 @@ def reconcile_heads(model: HasHeads, state: dict[str, Any]) -> None:
 def _register_heads(model: HasHeads, state: dict[str, Any]) -> None:
     for prefix_of_kind in head_prefixes(state):
         kind = prefix_of_kind.removesuffix("_heads.")
-        head_class = HEADS.load(kind)
+        head_class = HEADS.load(kind, "head")
         for name in sorted({key.split(".")[1] for key in state if key.startswith(f"{kind}_heads.")}):
             if name not in model.heads:
                 prefix = f"{kind}_heads.{name}."

@@ -9,9 +9,8 @@ sentences of a document. In the heads of pretraining: M predicted positions in t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
@@ -108,111 +107,6 @@ def pool_windows(features: Tensor, *, first: Tensor, pooling: str) -> Tensor:
     # unsafe: without a check of `first`, for which the host would have to wait
     pooled: Tensor = torch.segment_reduce(features[:, 0], pooling, offsets=first, unsafe=True)
     return pooled[:, None]
-
-
-class TokenHead(Head):
-    """Features -> logits of classes for each token: dropout and a linear layer (Devlin et al. 2019, section 5.3)."""
-
-    kind = "token"
-    reads = "all"
-
-    def __init__(self, encoder: Encoder, *, num_classes: int) -> None:
-        super().__init__(encoder)
-        self.dropout = Dropout(encoder.cfg.pooler_dropout)
-        self.out_proj = Linear(encoder.cfg.encoder_embed_dim, num_classes)
-
-    @staticmethod
-    def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
-        """See `Head`."""
-        return {"num_classes": len(parameters["out_proj.weight"])}
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, C)."""
-        logits: Tensor = self.out_proj(self.dropout(features))
-        return logits
-
-
-class SpanLogits(NamedTuple):
-    """Logits of a span head."""
-
-    start: Tensor
-    """Each token as the first of the answer (B, T)."""
-    end: Tensor
-    """Each token as the last of the answer (B, T)."""
-    answerable: Tensor
-    """The text containing an answer (B,)."""
-
-
-class SpanHead(Head):
-    """Features -> logits of the answer's begin, end and existence (paper section 5.2)."""
-
-    kind = "span"
-    reads = "all"
-
-    def __init__(self, encoder: Encoder) -> None:
-        super().__init__(encoder)
-        self.span = Linear(encoder.cfg.encoder_embed_dim, 2)
-        self.answerable = ClassificationHead(encoder, num_classes=1)
-
-    def forward(self, features: Tensor) -> SpanLogits:
-        """(B, T, D) -> two (B, T) and one (B,)."""
-        start, end = self.span(features).unbind(dim=-1)  # (B, T, 2) -> 2 x (B, T)
-        return SpanLogits(start, end, self.answerable(features)[:, 0])
-
-
-class SentenceHead(Head):
-    """Features of each sentence's <s> -> logits of belonging to an extractive summary.
-
-    Linear, or after a small Transformer over all sentences of a document, across windows (Liu and Lapata
-    2019, section 3.2): sinusoidal positions are added, and each layer is the encoder's, with the layer norm after each
-    sublayer.
-    """
-
-    kind = "sentence"
-    reads = "sentences"
-
-    def __init__(self, encoder: Encoder, *, num_layers: int) -> None:
-        super().__init__(encoder)
-        self.layers = nn.ModuleList([encoder.new_layer() for _ in range(num_layers)])
-        self.dropout = Dropout(encoder.cfg.dropout)
-        self.out_proj = Linear(encoder.cfg.encoder_embed_dim, 1)
-
-    @staticmethod
-    def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
-        """See `Head`."""
-        return {"num_layers": len({name.split(".")[1] for name in parameters if name.startswith("layers.")})}
-
-    def forward(self, vectors: Tensor, sentences: Mapping[str, Any]) -> Tensor:
-        """(V, D) -> (V,).
-
-        Args:
-            vectors: of all sentences of a batch.
-            sentences: {"document" (V,), "place" (V,)} of each, from 0 on, "num_documents" B and "longest" M.
-        """
-        if len(self.layers):
-            vectors = self._in_context(vectors, sentences)
-        logits: Tensor = self.out_proj(vectors)[:, 0]  # (V, D) -> (V, 1) -> (V,)
-        return logits
-
-    def _in_context(self, vectors: Tensor, sentences: Mapping[str, Any]) -> Tensor:
-        at = (sentences["document"], sentences["place"])
-        shape = (sentences["num_documents"], sentences["longest"])
-        x = vectors.new_zeros(*shape, vectors.size(1)).index_put(at, vectors)  # (V, D) -> (B, M, D)
-        is_padding = None
-        if shape[0] * shape[1] > len(vectors):
-            is_padding = torch.ones(shape, dtype=torch.bool, device=x.device).index_put(at, at[0].new_zeros(()).bool())
-        x = self.dropout(x + sinusoids(shape[1], x.size(2), device=x.device).to(x.dtype))
-        for layer in self.layers:
-            x = layer(x, is_padding, None)
-        in_context: Tensor = x[at]  # (B, M, D) -> (V, D)
-        return in_context
-
-
-def sinusoids(length: int, dim: int, *, device: torch.device | None = None) -> Tensor:
-    """Position embeddings (length, dim) of Vaswani et al. 2017, section 3.5: sine and cosine in turn, fp32."""
-    rates = torch.exp(torch.arange(0, dim, 2, device=device) * (-math.log(10000.0) / dim))  # (ceil(dim / 2),)
-    angles = torch.arange(length, device=device)[:, None] * rates  # -> (length, ceil(dim / 2))
-    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :dim]
 
 
 class MaskedLMHead(CompilesParts, nn.Module):

@@ -515,7 +515,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
         `sizes` are arguments of its class: num_classes (and inner_dim) of classes, num_layers of a sentence head.
         """
-        head_class = HEADS.load(kind)
+        head_class = HEADS.load(kind, "head")
         if name in self.heads:
             logger.warning(f"the {self.heads[name].kind} head {name!r} is replaced by a new {kind} head, {sizes}")
         head = head_class(self.encoder, **sizes)

@@ -1,5 +1,6 @@
 """Competing phrases in place of a pronoun: WNLI, WSC, WinoGrande.
 
+hub                a method of RobertaHub
 training           scores of phrases, and the loss
 training_options   options of fairseq-train
 """
@@ -18,5 +19,6 @@ EXTENSION = Extension(
             task_kind="pronoun",
         )
     },
+    hub_methods={"disambiguate_pronoun": ".hub:disambiguate_pronoun"},
     criterion_options={"phrases": CriterionOptions("roberta_sentence_prediction", ".training_options:PhraseOptions")},
 )

@@ -1,10 +1,12 @@
 """Answers in a passage: SQuAD 1.1 and 2.0, and tables of questions.
 
+head               logits of begin, end and existence
+hub                methods of RobertaHub
 training           the loss
 training_options   options of fairseq-train
 """
 
-from roberta_plugin.registry import BenchmarkFamily, Extension, KindEntry, TrainingEntry
+from roberta_plugin.registry import BenchmarkFamily, Extension, HeadEntry, KindEntry, TrainingEntry
 
 EXTENSION = Extension(
     "spans",
@@ -19,7 +21,8 @@ EXTENSION = Extension(
             is_own=True,
         )
     },
-    heads={"span": "roberta_plugin.models.heads:SpanHead"},
+    heads={"span": HeadEntry(".head:SpanHead", ".hub:predict")},
+    hub_methods={"span_outputs": ".hub:span_outputs"},
     trainings={"squad2": TrainingEntry(".training_options:Squad2Config", ".training_options:Squad2CriterionConfig")},
     benchmarks={
         "squad": BenchmarkFamily(

@@ -1,11 +1,13 @@
 """The sentences that sum a document up: CNN/DailyMail, and tables of documents.
 
 dataset            batches
+head               logits of sentences
+hub                methods of RobertaHub
 training           head, batches, loss
 training_options   options of fairseq-train
 """
 
-from roberta_plugin.registry import BenchmarkFamily, Extension, KindEntry, TrainingEntry
+from roberta_plugin.registry import BenchmarkFamily, Extension, HeadEntry, KindEntry, TrainingEntry
 
 EXTENSION = Extension(
     "summaries",
@@ -19,7 +21,8 @@ EXTENSION = Extension(
             options=("num_sentences", "length_share", "no_trigram_blocking"),
         )
     },
-    heads={"sentence": "roberta_plugin.models.heads:SentenceHead"},
+    heads={"sentence": HeadEntry(".head:SentenceHead", ".hub:predict")},
+    hub_methods={"sentence_logits": ".hub:sentence_logits"},
     trainings={
         "roberta_summarization": TrainingEntry(
             ".training_options:SummarizationConfig", ".training_options:SummarizationCriterionConfig"

@@ -1,11 +1,13 @@
 """A tag for each word, and entities: CoNLL-2003, WNUT-17, and other tagged words.
 
 dataset            batches
+head               classes of tokens
+hub                methods of RobertaHub
 training           the loss
 training_options   options of fairseq-train
 """
 
-from roberta_plugin.registry import BenchmarkFamily, Extension, KindEntry, TrainingEntry
+from roberta_plugin.registry import BenchmarkFamily, Extension, HeadEntry, KindEntry, TrainingEntry
 
 EXTENSION = Extension(
     "tagging",
@@ -21,7 +23,8 @@ EXTENSION = Extension(
             own_options=("labels", "label_names"),
         )
     },
-    heads={"token": "roberta_plugin.models.heads:TokenHead"},
+    heads={"token": HeadEntry(".head:TokenHead", ".hub:predict")},
+    hub_methods={"token_logits": ".hub:token_logits"},
     trainings={
         "roberta_tagging": TrainingEntry(
             ".training_options:RobertaTaggingConfig", "roberta_plugin.criterions.finetuning_options:LabelsConfig"

@@ -3,7 +3,7 @@
 training           the losses
 """
 
-from roberta_plugin.registry import BenchmarkFamily, Extension, KindEntry, TrainingEntry
+from roberta_plugin.registry import BenchmarkFamily, Extension, HeadEntry, KindEntry, TrainingEntry
 
 EXTENSION = Extension(
     "texts",
@@ -40,7 +40,7 @@ EXTENSION = Extension(
             task_kind="regression",
         ),
     },
-    heads={"classification": "roberta_plugin.models.heads:ClassificationHead"},
+    heads={"classification": HeadEntry("roberta_plugin.models.heads:ClassificationHead")},
     trainings={
         "roberta_sentence_prediction": TrainingEntry(
             criterion_options="roberta_plugin.criterions.finetuning_options:LabelsConfig"

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.criterions import CRITERION_REGISTRY
 
+from roberta_plugin.extensions.spans.head import SpanLogits
 from roberta_plugin.extensions.summaries.dataset import DocumentsDataset
 from roberta_plugin.extensions.tagging.dataset import TaggingDataset
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
@@ -24,7 +25,6 @@ from roberta_plugin.finetuning.kinds.questions import Questions, decode
 from roberta_plugin.finetuning.kinds.summary import Summary
 from roberta_plugin.finetuning.kinds.tagging import Tagging
 from roberta_plugin.finetuning.training import find_training
-from roberta_plugin.models.heads import SpanLogits
 from roberta_plugin.tasks.finetuning import FineTuningTask
 from tests import tiny_squad, tiny_summaries, tiny_tagging
 from tests.tiny_validation import reduced, validated

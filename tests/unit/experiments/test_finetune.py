@@ -22,12 +22,12 @@ from roberta_plugin.experiments.finetune import (
     fold_table,
 )
 from roberta_plugin.experiments.inference import load_model, run_model
+from roberta_plugin.extensions.spans.head import SpanLogits
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.options import CustomOptions, RaceOptions
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.launch.resources import Resources
-from roberta_plugin.models.heads import SpanLogits
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_checkpoints import state_of
 from tests.tiny_conversions import write_checkpoint
