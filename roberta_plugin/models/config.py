@@ -45,12 +45,15 @@ def switch(default: Any, help_text: str, **more: Any) -> Any:
 
 @dataclass
 class FastRobertaConfig(FairseqDataclass):
-    """Options of `fast_roberta`, named as fairseq's `roberta` names them; defaults are RoBERTa base (Table 9)."""
+    """Options of `fast_roberta`, named as fairseq's `roberta` names them; defaults are RoBERTa base (Table 9).
+
+    `weights_fit`: a pretraining may go on from a model with another value, for the same weights fit there.
+    """
 
     encoder_layers: int = setting(12, "number of layers", smallest=1)
     encoder_embed_dim: int = setting(768, "model dimension", smallest=1)
     encoder_ffn_embed_dim: int = setting(3072, "inner dimension of the feed-forward layers", smallest=1)
-    encoder_attention_heads: int = setting(12, "number of attention heads", smallest=1)
+    encoder_attention_heads: int = setting(12, "number of attention heads", smallest=1, weights_fit=True)
     dropout: float = setting(0.1, "dropout after embeddings, attention and feed-forward", smallest=0, below=1)
     attention_dropout: float = setting(0.1, "dropout of the attention weights", smallest=0, below=1)
     activation_dropout: float = setting(0.0, "dropout inside the feed-forward layers", smallest=0, below=1)
@@ -63,10 +66,10 @@ class FastRobertaConfig(FairseqDataclass):
     )
     pooler_dropout: float = setting(0.0, "dropout in classification and token heads", smallest=0, below=1)
     activation_fn: ACTIVATION_FNS = setting(  # type: ignore[valid-type]
-        "gelu", "activation function of plain feed-forward layers and of the LM head"
+        "gelu", "activation function of plain feed-forward layers and of the LM head", weights_fit=True
     )
     pooler_activation_fn: ACTIVATION_FNS = setting(  # type: ignore[valid-type]
-        "tanh", "activation function of classification heads"
+        "tanh", "activation function of classification heads", weights_fit=True
     )
     share_layers: str = setting(
         "none", "layers with the same parameters: none, all, or groups:N of consecutive layers (ALBERT)"
@@ -119,7 +122,11 @@ class FastRobertaConfig(FairseqDataclass):
         "identity, which helps small models with --init-attention neighbors, and harms them without",
     )
     layer_norm_eps: float = setting(
-        1e-5, "added to the variance in layer norms; Hugging Face's own default is 1e-12", above=0, largest=1
+        1e-5,
+        "added to the variance in layer norms; Hugging Face's own default is 1e-12",
+        above=0,
+        largest=1,
+        weights_fit=True,
     )
     max_positions: Optional[int] = setting(
         None, "number of positions", default_text="the task's --tokens-per-sample", smallest=1, largest=10**6
@@ -128,7 +135,11 @@ class FastRobertaConfig(FairseqDataclass):
         "learned", "learned: an embedding for each position; rotary: queries and keys turned by their positions (RoPE)"
     )
     rotary_base: float = switch(
-        1e4, "of rotary positions: larger for longer texts (ModernBERT: 160000)", above=1, goes_with=_ROTARY
+        1e4,
+        "of rotary positions: larger for longer texts (ModernBERT: 160000)",
+        above=1,
+        goes_with=_ROTARY,
+        weights_fit=True,
     )
     rotary_base_local: Optional[float] = switch(
         None,
@@ -136,6 +147,7 @@ class FastRobertaConfig(FairseqDataclass):
         default_text="--rotary-base",
         above=1,
         goes_with={**_ROTARY, "attention_window": ()},
+        weights_fit=True,
     )
     attention_window: Optional[int] = switch(
         None,
@@ -143,12 +155,14 @@ class FastRobertaConfig(FairseqDataclass):
         "--global-attention-every-th layer (ModernBERT: 128)",
         default_text="all positions",
         smallest=2,
+        weights_fit=True,
     )
     global_attention_every: int = switch(
         3,
         "with --attention-window: the first layer, and every N-th from there, attend to all positions",
         smallest=1,
         goes_with={"attention_window": ()},
+        weights_fit=True,
     )
     untie_weights_roberta: bool = setting(False, "give the LM head a separate output matrix instead of the embeddings")
     checkpoint_activations: bool = setting(

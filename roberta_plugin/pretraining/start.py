@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,11 @@ from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import ARCHITECTURE, INITIAL, architecture, model_options, num_symbols
 from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.pretraining.recipe import Recipe
-from roberta_plugin.record import differences, listed, option_name, options_of, refuse
+from roberta_plugin.record import differences, listed, options_of, refuse
+from roberta_plugin.settings import flag
 
 OPTION = "--finetune-from-model"
 FOLDER = "start"  # of the run: the model with the vocabulary of its data
-# Another value has a place for the weights, but gives them another meaning.
-_MAY_DIFFER = frozenset(
-    {
-        *("encoder_attention_heads", "activation_fn", "pooler_activation_fn", "layer_norm_eps"),
-        *("rotary_base", "rotary_base_local", "attention_window", "global_attention_every"),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -99,7 +93,7 @@ class Start:
         changes = differences(
             {name: _plain(value) for name, value in before.items()}, {n: _plain(v) for n, v in now.items()}
         )
-        has_place = {option_name(name) for name in _MAY_DIFFER}
+        has_place = {flag(item) for item in fields(FastRobertaConfig) if item.metadata.get("weights_fit")}
         has_place |= {"--untie-weights-roberta"} if not before["untie_weights_roberta"] else set()
         has_place |= (
             {"--max-positions"} if before["position_encoding"] == now["position_encoding"] == "rotary" else set()

@@ -59,6 +59,26 @@ def test_the_architecture_is_the_models_and_not_the_recipes(ours, tmp_path, form
     assert parsed.optimizer == "roberta_adamw" and parsed.lr == [float(load(recipe).train["lr"])]
 
 
+@pytest.mark.parametrize(
+    ("words", "is_taken"),
+    [
+        (["--encoder-attention-heads", "1"], True),
+        (["--attention-window", "4"], True),
+        (["--layer-norm-eps", "1e-6"], True),
+        (["--encoder-layers", "1"], False),
+        (["--feed-forward", "geglu"], False),
+    ],
+)
+def test_another_value_is_taken_only_where_the_weights_fit(ours, tmp_path, words, is_taken):
+    start = started(ours, tmp_path / "run", *words)
+    parsed = parse(planned(start, "tour", *words))
+    if is_taken:
+        other, _ = start.check(parsed, words)
+        assert other.startswith("other than in ") and words[0] in other
+    else:
+        refused(rf"another model than these options describe[^$]*{words[0]}", start.check, parsed, words)
+
+
 def test_a_plan_promises_no_result_of_new_weights_and_recommends_no_other_size(ours, tiny_data_bin, tmp_path):
     settings = PretrainSettings(data=[str(tiny_data_bin)], output_dir=tmp_path / "run", recipe="tour", updates=20)
     start = started(ours, tmp_path / "run")
