@@ -1,0 +1,146 @@
+"""Each extension can be deleted: without its folder the rest is imported, shows its help, and does not know its name.
+
+`--slow` also runs the unit tests of the trunk in the copy without the folder.
+"""
+
+import ast
+import functools
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.forked_training import run_python
+from tests.tiny_corpus import environment
+
+PACKAGE = REPOSITORY / "roberta_plugin"
+EXTENSIONS = sorted(path.parent.name for path in PACKAGE.glob("extensions/*/__init__.py"))
+WORDS = {
+    "bert_pairs": r"next_sentence|pair_format|PairDataset|PairFormat|reconcile_pairs|segment-pair|sentence-pair",
+    "choices": r'"multiple_choice"|MultipleChoice|"multiple-choice"|"race"|\bRace[A-Z]|choices_columns',
+    "embeddings": r'"embedding"|EmbeddingDataset|RobertaEmbedding|embedding_loss|mini_batch_size|negative_column|score_range',
+    "own_tables": r'"custom"|CustomOptions',
+    "pronouns": r"phrase_|pronoun|Phrase|SchemaInputs|schema_",
+    "spans": r'"question_answering"|QuestionAnswering|"squad[12]?"|Squad[A-Z2]|SpanLogits|SpanHead|answerable|null_threshold|span_outputs',
+    "studies": r"\bstud(y|ies)\b",
+    "summaries": r'Summar(y|ies|ization)[A-Z]|"summary"|"summaries"|cnn_dailymail|DocumentsDataset|SentenceHead|sentence_logits|alternating_segments',
+    "tagging": r'"tagging"|\bTagging|roberta_tagging|TokenHead|token_labels|"conll2003"|"wnut17"|valid_sequences',
+    "texts": r'"multi_label|MultiLabel|"multi-label"|label_separator|pair_ranking|PairRanking|"MNLI"|"XNLI"',
+}
+"""What an extension's name looks like in code; others are known by their own name, in quotes or as a module."""
+LEAKS = {
+    **{"choices": 10, "embeddings": 9, "masks": 1, "own_tables": 13, "pronouns": 7, "spans": 17, "summaries": 12},
+    **{"tagging": 15, "texts": 17},
+}
+"""How many files of the trunk still name an extension that is not listed with 0; it only ever falls."""
+PROGRAM = """
+import io, sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+import roberta_plugin
+import roberta_plugin.registry as registry
+from roberta_plugin import cli
+
+assert Path(roberta_plugin.__file__).is_relative_to(sys.argv[1]), roberta_plugin.__file__
+roberta_plugin.register()
+assert sys.argv[2] not in registry.extensions and len(registry.extensions) > 3, list(registry.extensions)
+for words in ([], *([verb] for verb in cli.all_verbs())):
+    try:
+        with redirect_stdout(io.StringIO()):
+            cli.main([*words, "--help"])
+    except SystemExit as stop:
+        assert stop.code == 0, words
+for sort in registry.REGISTRIES.values():
+    for name in sort:
+        for part in getattr(type(sort[name]), "__dataclass_fields__", ()):
+            value = getattr(sort[name], part)
+            if isinstance(value, str) and ":" in value and " " not in value:
+                sort.load(name, part)
+import roberta_plugin.experiments.finetune, roberta_plugin.hub, roberta_plugin.prediction.predict
+print("whole")
+"""
+
+
+@pytest.fixture(scope="module", name="copy")
+def copy_of_the_package(tmp_path_factory):
+    """A function that returns a folder with the package but for one extension."""
+    folder = tmp_path_factory.mktemp("deletion")
+    shutil.copytree(PACKAGE, folder / "roberta_plugin", ignore=shutil.ignore_patterns("__pycache__"))
+    away = folder / "away"
+    away.mkdir()
+
+    def without(name):
+        for path in away.iterdir():
+            path.rename(folder / "roberta_plugin" / "extensions" / path.name)
+        (folder / "roberta_plugin" / "extensions" / name).rename(away / name)
+        return folder
+
+    return without
+
+
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_without_an_extension_everything_else_is_imported_and_shows_its_help(copy, name):
+    done = run_python(PROGRAM, str(copy(name)), name, cwd=REPOSITORY, environment=environment(), fork_of="fairseq")
+    assert done.returncode == 0 and done.stdout.endswith("whole\n"), done.stdout[-2000:] + done.stderr[-3000:]
+
+
+@functools.cache
+def code_of(path):
+    """The lines without docstrings and comments."""
+    text = path.read_text()
+    described = set()
+    for node in ast.walk(ast.parse(text)):
+        body = getattr(node, "body", None)
+        first = body[0] if isinstance(body, list) and body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            described |= set(range(first.lineno, (first.end_lineno or 0) + 1))
+    lines = enumerate(text.splitlines(), 1)
+    return [line for number, line in lines if number not in described and not line.lstrip().startswith("#")]
+
+
+def files_that_name(name):
+    """Files of the trunk, and of other extensions, that name an extension in code."""
+    words = re.compile(WORDS.get(name, rf'["./]{name}["./]|import {name}\b'))
+    folder = PACKAGE / "extensions" / name
+    return sorted(
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if not path.is_relative_to(folder) and any(map(words.search, code_of(path)))
+    )
+
+
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_the_trunk_does_not_name_an_extension(name):
+    found = files_that_name(name)
+    assert len(found) <= LEAKS.get(name, 0), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_without_an_extension_the_tests_of_the_trunk_pass(copy, name, tmp_path):
+    tests = tmp_path / "tests"
+    shutil.copytree(REPOSITORY / "tests", tests, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("unit", "parity", "integration"):
+        shutil.rmtree(tests / part / "extensions", ignore_errors=True)
+    (tmp_path / "roberta_plugin").symlink_to(copy(name) / "roberta_plugin")
+    for each in ("README.md", "setup.py", "examples", "slurm", "data-bin", ".github", "CHANGELOG.md"):
+        (tmp_path / each).symlink_to(REPOSITORY / each)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "tests/unit", "--ignore=tests/unit/test_deletion.py"],
+        cwd=tmp_path,
+        env={**environment(), "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_an_extension_is_found_by_its_folder():
+    assert len(EXTENSIONS) >= 9 and all(Path(PACKAGE, "extensions", name).is_dir() for name in EXTENSIONS)
