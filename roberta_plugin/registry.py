@@ -55,6 +55,8 @@ class KindEntry:
     """True if tables of your own can be of this kind (`roberta prepare custom --kind`)."""
     own_options: tuple[str, ...] = ()
     """Options of `roberta prepare custom` that some kinds share, such as labels."""
+    own_aliases: tuple[str, ...] = ()
+    """Further values of its --kind that mean this kind."""
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ def setting(default: Any, help_text: str, *, on_resume: OnResume = "same", **mor
                             ChoiceEnum) does not say them
         smallest, largest   limits, of each value of a tuple
         above, below        limits that are themselves excluded
-        goes_with           field -> its values with which the option has a meaning (None among them: not given);
-                            no values: any that is given
+        goes_with           field -> its values with which the option has a meaning (None among them: not given), or a
+                            function that returns them; no values: any that is given
         excludes            fields that cannot be given together with this one
 
     `on_resume` says of an option of fairseq-train what may change when a run resumes (`launch/resume_policy.py`). By
@@ -181,6 +181,7 @@ def check_values(settings: Any, kind: type[Any] | None = None) -> None:
         if not is_given(settings, item):
             continue
         for name, values in has.get("goes_with", {}).items():
+            values = values() if callable(values) else values
             other = _value_of(settings, items[name])
             if not (other in values if values else is_given(settings, items[name])):
                 wanted = " ".join([flag(items[name]), " or ".join(each for each in values if each is not None)]).strip()

@@ -39,8 +39,8 @@ from roberta_plugin.experiments.sweeps.grid import Grid
 from roberta_plugin.experiments.sweeps.report import best_cell, cell_results
 from roberta_plugin.experiments.sweeps.report import write_report as write_sweep_report
 from roberta_plugin.files import write_text
-from roberta_plugin.finetuning.benchmarks.custom import HELD_OUT
-from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
+from roberta_plugin.finetuning.kinds.outputs import HELD_OUT
+from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.json_files import write_json
 from roberta_plugin.launch.run_folder import DONE, RUNNING, WAITING, RunFolder, not_best
 from roberta_plugin.reports import markdown_table
@@ -210,8 +210,7 @@ def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: 
 
 def fold_settings(settings: FinetuneSettings) -> list[FinetuneSettings]:
     """The settings of each fold."""
-    options, num_folds = settings.options, settings.folds
-    assert isinstance(options, CustomOptions)
+    num_folds = settings.folds
     assert num_folds is not None
     return [
         replace(
@@ -219,7 +218,7 @@ def fold_settings(settings: FinetuneSettings) -> list[FinetuneSettings]:
             folds=None,
             output_dir=settings.output_dir / f"fold-{number}-of-{num_folds}",
             code=settings.output_dir,
-            options=replace(options, fold=f"{number}/{num_folds}"),
+            options=settings.task_options.with_fold(number, num_folds),
         )
         for number in range(1, num_folds + 1)
     ]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
+from roberta_plugin.finetuning.benchmarks import all_tasks, options_for
+from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.launch.options_file import named_options
 from roberta_plugin.launch.resources import Resources, read_resources
@@ -283,7 +284,8 @@ class FinetuneSettings(TuningSettings):
                 "resumes."
             )
         if self.folds is not None:
-            if not isinstance(self.options, CustomOptions):
-                raise ValueError(f"--folds goes with custom: {self.task} has an official development set.")
-            if self.options.valid or self.options.fold:
+            if not self.task_options.can_fold:
+                tasks = " and ".join(task for task in all_tasks() if options_for(task).can_fold)
+                raise ValueError(f"--folds goes with {tasks}: {self.task} has an official development set.")
+            if {"valid", "fold"} & self.task_options.given("prepare").keys():
                 raise ValueError("--folds cuts the development sets from --train: leave --valid and --fold out.")

@@ -14,11 +14,9 @@ from roberta_plugin.data.tokenizers import WORDS_ALONE
 from roberta_plugin.data.tokenizers.whitespace import is_meant
 from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH
-from roberta_plugin.finetuning.benchmarks.custom import kind_name
 from roberta_plugin.finetuning.identity import check_words, read_record
 from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.layouts.windows import question_length
-from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.record import option_name
@@ -92,17 +90,14 @@ def starting_model(path: Path, *, from_scratch: bool = False) -> Start:
 
 def with_taken_over(data: Settings, start: Start) -> Settings:
     """The settings of a fine-tuning on own tables, with those of the model in place of options that are not given."""
-    options = data.options
-    if not isinstance(options, CustomOptions):
+    options = data.task_options
+    if options.own_kind is None:
         return data
-    taken = kind_class(kind_name(options)).taken_over(start.settings)
-    if options.long_texts is not None:
-        taken = {name: value for name, value in taken.items() if "window" not in name}
+    taken = kind_class(options.own_kind).taken_over(start.settings)
     length = taken.pop("max_length", None)
     if data.max_length is None and length is not None:
         data = replace(data, max_length=min(int(length), start.max_positions))
-    free = {name: value for name, value in taken.items() if getattr(options, name) is None}
-    return replace(data, options=replace(options, **free))
+    return replace(data, options=options.taking_over(taken))
 
 
 def taken_over_remarks(start: Start, prepared: Prepared) -> Iterator[str]:

@@ -1,5 +1,8 @@
 """What a user can change about the preparation and the scoring of a task: one dataclass for each benchmark.
 
+The dataclasses of extensions can be imported from here, too, and those for tables of your own have options of all kinds
+that are registered (`option_slices.py`).
+
 `roberta prepare`, `roberta finetune` and `roberta evaluate` make their options from the fields, `question_length`
 becomes --question-length, with the help text that stands here. In Python, pass the dataclass:
 
@@ -11,15 +14,14 @@ with the value it was prepared with.
 
 from __future__ import annotations
 
-from argparse import BooleanOptionalAction
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
 from roberta_plugin.finetuning.kinds import KINDS, SCHEMES, own_kinds
-from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
-from roberta_plugin.settings import Checked, setting
-from roberta_plugin.tables import separator
+from roberta_plugin.registry import BENCHMARKS
+from roberta_plugin.settings import Checked, is_given, option_field, setting
 
 Stage = Literal["prepare", "score"]
 
@@ -31,7 +33,50 @@ def option(help_text: str, *, default: Any = None, stage: Stage = "prepare", **m
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions(Checked):
-    """Options of a task; the subclasses have them."""
+    """Options of a task; the subclasses have them.
+
+    A subclass may also be a slice of options that an extension adds to those of tables of your own
+    (`registry.OWN_OPTIONS`): its methods call `super()`.
+    """
+
+    source: ClassVar[tuple[str, str]] = ("--raw", "the folder with the official files")
+    """The option that says what is prepared, and what it takes."""
+
+    @property
+    def own_kind(self) -> str | None:
+        """The kind of tables of your own, as prepared folders record it; None: the task's row has one."""
+        return None
+
+    @property
+    def usual_raw(self) -> Path | None:
+        """What --raw is if it is not given; None: it is needed."""
+        return None
+
+    @property
+    def can_fold(self) -> bool:
+        """True if --fold cuts a development set from --train."""
+        return any(item.name == "fold" for item in fields(self))
+
+    def with_fold(self, number: int, total: int) -> Self:
+        """The same options for part `number` (from 1) of `total` as the development set."""
+        return replace(self, **{"fold": f"{number}/{total}"})
+
+    def taking_over(self, settings: Mapping[str, Any]) -> Self:
+        """The same options with settings of a model in place of those that are not given.
+
+        An option that goes with one that is given is not taken over.
+        """
+
+        def is_free(item: Field[Any]) -> bool:
+            leaders = [option_field(self, name) for name in item.metadata.get("goes_with", ()) if name != "kind"]
+            return getattr(self, item.name) is None and not any(is_given(self, leader) for leader in leaders)
+
+        names = {item.name for item in fields(self) if is_free(item)}
+        return replace(self, **{name: value for name, value in settings.items() if name in names})
+
+    def recorded(self) -> dict[str, Any]:
+        """Settings of tables of your own that a slice records in the prepared folder, of whichever kind."""
+        return {}
 
     def given(self, stage: Stage) -> dict[str, Any]:
         """The options of a stage that differ from their defaults, by field name.
@@ -222,273 +267,53 @@ class SummariesOptions(FileOptions):
     )
 
 
-# Kinds of own data, as --kind names them; `pair` is a classification of two texts.
-OWN_KINDS = (*(name.replace("_", "-") for name in own_kinds()), "pair")
-
-
-def one_of_kinds(*kinds: str) -> Mapping[str, tuple[str | None, ...]]:
-    """`goes_with` of an option of these kinds; if --kind is not given, a prepared folder says which one it is."""
-    return {"kind": (*kinds, None)}
+def own_kind_names() -> tuple[str, ...]:
+    """Kinds of tables of your own, as --kind names them."""
+    return tuple(name for kind in own_kinds() for name in _names_of(kind))
 
 
 def kinds_with(name: str) -> tuple[str, ...]:
     """The kinds that have an option of `roberta prepare custom`, as --kind names them."""
-    kinds = [kind.replace("_", "-") for kind, entry in KINDS.items() if name in entry.own_options]
-    return tuple(each for kind in kinds for each in ((kind, "pair") if kind == "classification" else (kind,)))
+    return tuple(each for kind, entry in KINDS.items() if name in entry.own_options for each in _names_of(kind))
 
 
-_LABELS = one_of_kinds("classification", "pair")
-_WINDOWS = {"long_texts": ("windows",)}
-_EMBEDDING = one_of_kinds("embedding")
+def find_own_kind(name: str) -> str:
+    """The kind that --kind names, as prepared folders record it."""
+    name = name.replace("_", "-")
+    return next((kind for kind in own_kinds() if name in _names_of(kind)), name.replace("-", "_"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class CustomOptions(FileOptions):
-    """Options of custom: tables of your own."""
+def _names_of(kind: str) -> tuple[str, ...]:
+    return kind.replace("_", "-"), *KINDS[kind].own_aliases
 
-    kind: str | None = option("what is learned", default_text="classification", choices=OWN_KINDS)
-    train: str | None = option(
-        "table to train on, also by URL: .csv, .tsv, .jsonl, also .gz, .zst, .xz, .bz2, .parquet, .arrow or a folder "
-        "of datasets (tagging: no .csv, but CoNLL columns); relative to --raw, if given",
-        metavar="FILE",
-    )
-    valid: str | None = option("table of the development set (default: a share of --train)", metavar="FILE")
-    test: str | None = option("table of the test set, which may lack the label column", metavar="FILE")
-    text_column: str | None = option(
-        "column of the text (text; question-answering: context; tagging: the words, tokens)", metavar="COLUMN"
-    )
-    text_pair_column: str | None = option(
-        "column of a second text; with multiple-choice and question-answering, of the question; with embedding, of the "
-        "text that is near",
-        goes_with=one_of_kinds(*(kind for kind in OWN_KINDS if kind != "tagging")),
-        metavar="COLUMN",
-    )
-    label_column: tuple[str, ...] | None = option(
-        "column of the label or number; multi-label: of a list of labels, or a column of 0 and 1 for each label; "
-        "embedding: of a pair's score",
-        default_text="label; question-answering: answer; tagging: tags",
-        metavar="COLUMN",
-        nargs="+",
-    )
-    choices_columns: tuple[str, ...] | None = option(
-        "multiple-choice: columns of the options, or one column of lists",
-        default_text="options",
-        goes_with=one_of_kinds("multiple-choice"),
-        metavar="COLUMN",
-        nargs="+",
-    )
-    negative_column: tuple[str, ...] | None = option(
-        "embedding: columns of texts that are wrong for the text of --text-column",
-        goes_with=_EMBEDDING,
-        metavar="COLUMN",
-        nargs="+",
-    )
-    embedding_loss: str | None = option(
-        "embedding: what is learned",
-        default_text="simcse from texts, multiple-negatives-ranking from pairs and wrong texts, cosine-similarity from "
-        "pairs with a --label-column",
-        goes_with=_EMBEDDING,
-        choices=("multiple-negatives-ranking", "triplet", "cosine-similarity", "simcse"),
-    )
-    score_range: tuple[float, ...] | None = option(
-        "embedding: lowest and highest score of --label-column",
-        default_text="0 1",
-        goes_with=_EMBEDDING,
-        metavar="NUMBER",
-        nargs=2,
-    )
-    pooling: str | None = option(
-        "embedding: the mean of all tokens, the features of <s>, or the largest values",
-        default_text="as the model that is fine-tuned, else mean",
-        goes_with=_EMBEDDING,
-        choices=("mean", "first", "max"),
-    )
-    normalize: bool | None = option(
-        "embedding: give vectors the length 1, or leave theirs",
-        default_text="as the model that is fine-tuned, else theirs",
-        goes_with=_EMBEDDING,
-        action=BooleanOptionalAction,
-    )
-    id_column: str | None = option(
-        "column of the ids in the prediction files (default: the line number)", metavar="COLUMN"
-    )
-    group_column: str | None = option(
-        "column of groups, such as a person or document, whose rows are all in the training or all in the development "
-        "set",
-        default_text="the text; of pairs, the text that most rows share",
-        excludes=("valid",),
-        metavar="COLUMN",
-    )
-    labels: tuple[str, ...] | None = option(
-        "the labels in the order of their numbers",
-        default_text="those found, sorted",
-        goes_with=one_of_kinds(*kinds_with("labels")),
-        metavar="LABEL",
-        nargs="+",
-    )
-    label_names: tuple[str, ...] | None = option(
-        "names of the labels or tags 0, 1, ..., where the column has numbers and the file does not carry their names",
-        default_text="those of the file, dataset_info.json or README.md",
-        goes_with=one_of_kinds(*kinds_with("label_names")),
-        metavar="LABEL",
-        nargs="+",
-    )
-    positive_label: str | None = option(
-        "classification: of two labels, the one that f1, average_precision and thresholds are of",
-        default_text="the second",
-        goes_with=_LABELS,
-        metavar="LABEL",
-    )
-    delimiter: str | None = option(
-        "separator of the columns of .csv, such as ';' or '\\t'; '\\t' also of a .tsv whose cells are quoted as in CSV",
-        default_text="a comma",
-        metavar="CHARACTER",
-    )
-    scheme: str | None = option(
-        "tagging: how the tables mark entities; io: by types without letters; plain: the tags are no entities, such as "
-        "parts of speech",
-        default_text="found out",
-        goes_with=one_of_kinds("tagging"),
-        choices=SCHEMES,
-    )
-    decimal: str | None = option(
-        "decimal mark of the numbers in --label-column",
-        default_text="a point",
-        goes_with=one_of_kinds("regression", "embedding"),
-        choices=(".", ","),
-        metavar="CHARACTER",
-    )
-    label_separator: str | None = option(
-        "multi-label: separator of the labels of a row",
-        default_text="a comma",
-        goes_with=one_of_kinds("multi-label"),
-        metavar="TEXT",
-    )
-    valid_share: float | None = option(
-        "share of the texts of each label in --train that is the development set, by a hash of the text; with a fold, "
-        "it chooses, and the fold judges",
-        default_text="0.1, with a fold 0",
-        excludes=("valid",),
-        smallest=0.001,
-        largest=0.999,
-        metavar="SHARE",
-    )
-    fold: str | None = option(
-        "part K of N of the texts of --train is the development set; `roberta finetune --folds` prepares all",
-        excludes=("valid",),
-        metavar="K/N",
-    )
-    class_weights: tuple[str, ...] | None = option(
-        "weights of the labels in the loss: none, balanced (inverse to their frequency), LABEL=WEIGHT for some labels "
-        "(the others have 1), or a table with the columns label and weight",
-        default_text="none",
-        metavar="WEIGHTS",
-        nargs="+",
-    )
-    long_texts: str | None = option(
-        "what is read of a text longer than --max-length: its head, its tail, both, or all of it in windows whose "
-        "features are pooled",
-        default_text="as the model that is fine-tuned, if it has this kind, else head",
-        goes_with=one_of_kinds(*kinds_with("long_texts")),
-        choices=LONG_TEXTS,
-    )
-    window_stride: int | None = option(
-        "--long-texts windows: most tokens between the starts of two windows",
-        default_text="as many as a window has: no overlap",
-        goes_with=_WINDOWS,
-        smallest=1,
-    )
-    max_windows: int | None = option(
-        "--long-texts windows: most windows of a text in training, evenly spread; else all are read",
-        default_text=8,
-        goes_with=_WINDOWS,
-        smallest=1,
-    )
-    window_pooling: str | None = option(
-        "--long-texts windows: mean or maximum of their features",
-        default_text="mean",
-        goes_with=_WINDOWS,
-        choices=POOLINGS,
-    )
-    threshold: float | None = option(
-        "probability from which a label is predicted (of two, --positive-label); of no answer, above which a question "
-        "has none",
-        default_text="the best by F1 on the development set; of two labels 0.5",
-        stage="score",
-        goes_with=one_of_kinds("classification", "pair", "multi-label", "question-answering"),
-        excludes=("tune_threshold",),
-        smallest=0.0,
-        largest=1.0,
-        metavar="P",
-    )
-    tune_threshold: str | None = option(
-        "classification: instead of --threshold, the one with the best value of this metric on the development set; f1 "
-        "is that of --positive-label",
-        stage="score",
-        goes_with=_LABELS,
-        choices=("f1", "macro_f1", "mcc", "accuracy", "acc_and_f1"),
-    )
-    calibrate: bool = option(
-        "classification: divide the logits by the temperature with the smallest loss on the development set, in "
-        "predictions too",
-        stage="score",
-        goes_with=_LABELS,
-        default=False,
-    )
-    temperature: float | None = option(
-        "classification: divide the logits by this number",
-        stage="score",
-        goes_with=_LABELS,
-        excludes=("calibrate",),
-        above=0.0,
-        metavar="T",
-    )
 
-    def __post_init__(self) -> None:
-        """Check the values.
+def of_kinds(*kinds: str) -> Mapping[str, tuple[str | None, ...]]:
+    """`goes_with` of an option of these kinds; if --kind is not given, a prepared folder says which one it is."""
+    return {"kind": (*kinds, None)}
 
-        Values may be those that a prepared folder records: lists instead of tuples, and multi_label for multi-label.
-        """
-        for name in ("label_column", "choices_columns", "labels", "label_names", "negative_column"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, tuple(map(str, value)) or None)
-        if isinstance(self.class_weights, str):
-            object.__setattr__(self, "class_weights", (self.class_weights,))
-        if self.kind is not None:
-            object.__setattr__(self, "kind", self.kind.replace("_", "-"))
-        super().__post_init__()
-        kind = self.kind or "classification"
-        if self.class_weights not in (None, ("none",)) and kind not in kinds_with("class_weights"):
-            raise ValueError(f"--class-weights goes with labels, and --kind {kind} has none of its own: leave it out.")
-        if kind == "pair" and self.text_pair_column is None:
-            raise ValueError("--kind pair needs --text-pair-column: the column of the second text.")
-        if self.delimiter is not None:
-            object.__setattr__(self, "delimiter", separator(self.delimiter))
-        if len(self.label_column or ()) > 1 and kind != "multi-label":
-            raise ValueError(f"--label-column takes one column with --kind {kind}; several go with multi-label.")
-        if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
-            raise ValueError(
-                f"--score-range {self.score_range[0]:g} {self.score_range[1]:g}: give the lowest score first, then the "
-                "highest."
-            )
-        for name in ("labels", "label_names", "label_column", "choices_columns", "negative_column"):
-            values = getattr(self, name) or ()
-            if len(set(values)) != len(values):
-                raise ValueError(f"--{name.replace('_', '-')} {' '.join(values)}: one of them occurs twice.")
-        if self.fold is not None:
-            self.part()
 
-    def part(self) -> tuple[int, int]:
-        """Which part is the development set, and of how many.
+def of_kinds_with(name: str) -> Mapping[str, Callable[[], tuple[str | None, ...]]]:
+    """`goes_with` of an option of the kinds that have it in their `KindEntry.own_options`."""
+    return {"kind": lambda: (*kinds_with(name), None)}
 
-        Example:
-            CustomOptions(fold="2/5").part()  ->  (2, 5)
 
-        Raises:
-            ValueError: if --fold does not say it.
-        """
-        number, separator, total = (self.fold or "").partition("/")
-        if not separator or not number.isdecimal() or not total.isdecimal() or not 1 <= int(number) <= int(total) != 1:
-            raise ValueError(f"--fold must be a part and their number, such as 2/5, got {self.fold!r}.")
-        return int(number), int(total)
+def set_texts(options: TaskOptions, *names: str) -> None:
+    """Make tuples of texts of fields that may have lists of values, as a prepared folder records them.
+
+    Raises:
+        ValueError: if a value occurs twice.
+    """
+    for name in names:
+        value = getattr(options, name)
+        values = None if value is None else tuple(map(str, value)) or None
+        object.__setattr__(options, name, values)
+        if values is not None and len(set(values)) != len(values):
+            raise ValueError(f"--{name.replace('_', '-')} {' '.join(values)}: one of them occurs twice.")
+
+
+def __getattr__(name: str) -> Any:
+    """The options of a benchmark, wherever its extension defines them, such as `CustomOptions`."""
+    for family in BENCHMARKS:
+        if BENCHMARKS[family].options.endswith(f":{name}"):
+            return BENCHMARKS.load(family, "options")
+    raise AttributeError(f"{__name__} has no {name}")

@@ -47,7 +47,7 @@ from roberta_plugin.finetuning.benchmarks import (
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH, SMALLEST_LENGTH, describe_files
 from roberta_plugin.finetuning.kinds import KINDS, kind_class
 from roberta_plugin.finetuning.kinds.metrics import OF_SCORES
-from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
+from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import NAME, OFFSETS, Prepared, PreparedSplit, shown_texts
 from roberta_plugin.record import differences, option_name, refuse
 from roberta_plugin.settings import REQUIRED, Checked, setting
@@ -82,15 +82,14 @@ class DataSettings(Checked):
         """
         options = checked_options(self.task, self.options)
         object.__setattr__(self, "options", options)
-        if self.raw is None and isinstance(options, CustomOptions) and options.files:
-            object.__setattr__(self, "raw", Path())
+        if self.raw is None:
+            object.__setattr__(self, "raw", options.usual_raw)
         super().__post_init__()
 
     @property
     def nothing_given(self) -> str:
         """What is said where there is nothing to prepare."""
-        table, files = ("--train", "your table"), ("--raw", "the folder with the official files")
-        option, what = table if self.task == "custom" else files
+        option, what = self.task_options.source
         return f"{option} is missing: give {what}."
 
     @property
@@ -192,7 +191,7 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
             f"(SHA-256 {source.get('sha256')})"
             for source in (prepared.content["source"], wanted_source)
         )
-        if prepared.task == "custom":  # whose tables need no --raw
+        if wanted.task_options.own_kind is not None:  # whose tables need no --raw
             names["raw"] = f"the content of {', '.join(wanted_source['names'])}"
     changes = differences(
         before,

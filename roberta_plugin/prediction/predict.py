@@ -24,7 +24,8 @@ from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.hub.running import usable_device
-from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
+from roberta_plugin.prediction import settings as _settings
+from roberta_plugin.prediction.settings import CommonPredictSettings
 from roberta_plugin.prediction.writing import check_output, open_output, partial_path
 from roberta_plugin.progress import Progress
 from roberta_plugin.tables import (
@@ -43,6 +44,13 @@ from roberta_plugin.tables import (
 PATIENCE = 0.05  # seconds until what a pipe has written is answered
 MOST_CHARACTERS = 4_000_000  # of a window, so that a file of long texts does not fill the memory
 Record = Mapping[str, Any] | str
+
+
+def __getattr__(name: str) -> Any:
+    """`PredictSettings`, which is composed when it is used."""
+    if name == "PredictSettings":
+        return _settings.PredictSettings
+    raise AttributeError(f"{__name__} has no {name}")
 
 
 class StoppedError(ValueError):
@@ -65,7 +73,7 @@ class PredictResult:
     output: Path | None
 
 
-def predict(settings: PredictSettings) -> PredictResult:
+def predict(settings: CommonPredictSettings) -> PredictResult:
     """Answer every record of the input, and write the answers.
 
     Raises:
@@ -108,7 +116,9 @@ def predict(settings: PredictSettings) -> PredictResult:
     )
 
 
-def iterate_predictions(settings: PredictSettings, records: Iterable[Record] | None = None) -> Iterator[dict[str, Any]]:
+def iterate_predictions(
+    settings: CommonPredictSettings, records: Iterable[Record] | None = None
+) -> Iterator[dict[str, Any]]:
     """The answers as they are computed, in order; nothing is written.
 
     Records are dictionaries or texts; without any, those of `settings.input` are read.
@@ -122,7 +132,7 @@ def iterate_predictions(settings: PredictSettings, records: Iterable[Record] | N
     yield from _answers(kind, settings, rows, names_lines=False)
 
 
-def open_kind(settings: PredictSettings) -> Kind:
+def open_kind(settings: CommonPredictSettings) -> Kind:
     """The model of the settings, ready to answer."""
     device = usable_device(settings.device)
     wanted = settings.task_kind or ("score" if settings.score else None)
@@ -179,7 +189,7 @@ class _Rows:
     Of a pipe or terminal, which are live, None comes where the next row has not been written yet.
     """
 
-    def __init__(self, kind: Kind, settings: PredictSettings) -> None:
+    def __init__(self, kind: Kind, settings: CommonPredictSettings) -> None:
         path, form = settings.input, settings.format
         if path is not None and form is None:
             form = "text" if named_format(path) is None else format_of(path)
@@ -232,7 +242,7 @@ class _Rows:
 
 
 def _answers(
-    kind: Kind, settings: PredictSettings, rows: Iterable[Row | BadLineError | None], *, names_lines: bool = True
+    kind: Kind, settings: CommonPredictSettings, rows: Iterable[Row | BadLineError | None], *, names_lines: bool = True
 ) -> Iterator[dict[str, Any]]:
     """Every answer; one without an id has the number of its line, if `names_lines`. None among the rows lets no answer
     wait for further ones."""
@@ -252,7 +262,7 @@ def _answers(
 
 
 def _answer_window(
-    kind: Kind, settings: PredictSettings, window: list[Row | BadLineError], names_lines: bool
+    kind: Kind, settings: CommonPredictSettings, window: list[Row | BadLineError], names_lines: bool
 ) -> Iterator[dict[str, Any]]:
     """The answers to some rows; with --on-error stop, those before the first bad one, and then the error."""
     questions: list[Any] = []

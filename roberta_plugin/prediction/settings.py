@@ -1,4 +1,4 @@
-"""Settings of a prediction run."""
+"""Settings of a prediction run; those that only some kinds have come from their extensions (`option_slices.py`)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from roberta_plugin.finetuning.kinds import ScoreMethod, task_kinds
 from roberta_plugin.machine import Precision
+from roberta_plugin.option_slices import compose
+from roberta_plugin.registry import PREDICT_OPTIONS
 from roberta_plugin.settings import REQUIRED, Checked, check_roads, setting
 from roberta_plugin.tables import Format, separator
 
@@ -17,8 +19,8 @@ OnError = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictSettings(Checked):
-    """Settings of `predict` and `iterate_predictions`."""
+class CommonPredictSettings(Checked):
+    """Settings of `predict` and `iterate_predictions` that models of all kinds have."""
 
     model: Path = setting(
         REQUIRED,
@@ -92,22 +94,6 @@ class PredictSettings(Checked):
         largest=1,
     )
     valid_sequences: bool = setting(False, "tags: the most probable sequence among those that are valid")
-    threshold: float | None = setting(
-        None,
-        "multi_label: probability from which a label is given; classification: of two labels, that from which the "
-        "second is given",
-        default_text="as --null-threshold",
-        metavar="P",
-        smallest=0,
-        largest=1,
-    )
-    temperature: float | None = setting(
-        None,
-        "classification: what the logits are divided by",
-        default_text="what `roberta finetune --calibrate` found, else 1",
-        metavar="T",
-        above=0,
-    )
     num_sentences: int | None = setting(None, "sentences of a summary", default_text=3, smallest=1)
     length_share: float | None = setting(
         None,
@@ -151,3 +137,10 @@ class PredictSettings(Checked):
             overwritten = (self.output, Path(f"{self.output}.partial"))
             if self.input.resolve() in (path.resolve() for path in overwritten):
                 raise ValueError(f"--output {self.output} would overwrite the input itself: name another file.")
+
+
+def __getattr__(name: str) -> Any:
+    """`PredictSettings`: `CommonPredictSettings` with the options of all extensions."""
+    if name == "PredictSettings":
+        return compose(CommonPredictSettings, PREDICT_OPTIONS, name=name, module=__name__)
+    raise AttributeError(f"{__name__} has no {name}")

@@ -305,7 +305,7 @@ BREAKS = (
     *faults("finetuning/preparation.py", ("unit/cli/test_finetune.py", "unit/finetuning/test_prepared.py"), {
         "data of other files are taken": ('if wanted.raw is not None and prepared.content.get("source"):', "if False:"),
     }),
-    *faults("finetuning/benchmarks/custom.py", OWN, {
+    *faults("extensions/own_tables/benchmark.py", OWN, {
         "equal texts on both sides of the cut": ('" ".join(text.split()) for text in texts', "texts"),
     }),
     *faults("finetuning/benchmarks/submission.py", (

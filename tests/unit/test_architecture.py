@@ -39,7 +39,16 @@ FLOORS = [
     {"data"},
     {"runs.py"},
     {"checkpoint_files.py", "json_files.py", "stop_signals.py"},
-    {"extras.py", "files.py", "foreign_fields.py", "fairseq_import.py", "machine.py", "progress.py", "record.py"},
+    {
+        "extras.py",
+        "option_slices.py",
+        "files.py",
+        "foreign_fields.py",
+        "fairseq_import.py",
+        "machine.py",
+        "progress.py",
+        "record.py",
+    },
     {"locks.py", "registry.py", "settings.py", "spelling.py"},
 ]
 # Narrower than the floors: what these import of the package, besides their own folder.

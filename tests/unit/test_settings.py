@@ -19,7 +19,9 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
 import roberta_plugin
+from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.launch.resources import Resources, check_resources
+from roberta_plugin.prediction.settings import PredictSettings
 from roberta_plugin.settings import (
     REQUIRED,
     Checked,
@@ -169,7 +171,17 @@ def settings_classes():
             is_ours = isinstance(value, type) and value.__module__.startswith("roberta_plugin.")
             if is_ours and dataclasses.is_dataclass(value) and options_of(value):
                 found[f"{value.__module__}.{value.__qualname__}"] = value
-    return found
+    composed = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in (CustomOptions, PredictSettings)}
+    return {name: kind for name, kind in found.items() if not is_slice(kind)} | composed
+
+
+def is_slice(kind):
+    """Whether a dataclass is checked only as a part of another one, whose options its own go with."""
+    items = options_of(kind)
+    others = {
+        name for item in items.values() for rule in ("goes_with", "excludes") for name in item.metadata.get(rule, ())
+    }
+    return not others <= items.keys()
 
 
 def options_of(kind):
@@ -205,6 +217,7 @@ def company(kind, item):
     """Values of other options with which an option has a meaning."""
     hints, items, found = typing.get_type_hints(kind), options_of(kind), {}
     for name, values in item.metadata.get("goes_with", {}).items():
+        values = values() if callable(values) else values
         found[name] = values[0] if values else value_within(items[name], hints[name])
         found |= company(kind, items[name])
     return found
@@ -232,6 +245,7 @@ def test_what_a_field_declares_is_checked(name):
                 said = refusal(kind, **others, **{item.name: bad})
                 assert said == f"{option} must be {limits_of(item.metadata)}, got {bad}."
         for other, values in has.get("goes_with", {}).items():
+            values = values() if callable(values) else values
             outside = [None] if None not in values else []
             outside += [each for each in choices_of(items[other], hints[other]) if values and each not in values][:1]
             for without in outside or [items[other].default]:
@@ -249,7 +263,8 @@ def test_the_help_is_short_and_shows_limits_and_default(name):
     kind = CLASSES[name]
     for item in options_of(kind).values():
         text, shown = item.metadata["help"], item.metadata.get("default_text", item.default)
-        names = ", ".join(item.metadata.get("choices") or ())
+        choices = item.metadata.get("choices") or ()
+        names = ", ".join(choices() if callable(choices) else choices)
         assert len(text.replace(names, "")) <= LONGEST_HELP, f"{flag(item)}: {len(text)} characters"
         assert limits_of(item.metadata) in text
         if isinstance(shown, int | float) and not isinstance(shown, bool):

@@ -18,6 +18,7 @@ EXTENSION = Extension(
             training=".training:EmbeddingTraining",
             options=("pooling", "normalize"),
             is_own=True,
+            own_options=("decimal",),
         )
     },
     trainings={

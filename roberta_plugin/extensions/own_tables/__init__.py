@@ -1,4 +1,8 @@
-"""Tables of your own, cut into training and development set."""
+"""Tables of your own, cut into training and development set.
+
+benchmark   tables -> examples of a kind; what a report shows of them
+options     the options that all kinds share; `CustomOptions` has those of the kinds, too
+"""
 
 from roberta_plugin.registry import BenchmarkFamily, Extension
 
@@ -9,8 +13,8 @@ EXTENSION = Extension(
     benchmarks={
         "custom": BenchmarkFamily(
             ("custom",),
-            "roberta_plugin.finetuning.benchmarks.custom:TASKS",
-            "roberta_plugin.finetuning.options:CustomOptions",
+            ".benchmark:TASKS",
+            ".options:CustomOptions",
         )
     },
 )

@@ -19,6 +19,7 @@ EXTENSION = Extension(
             training=".training:SpanTraining",
             options=("null_threshold", "top_k"),
             is_own=True,
+            own_options=("threshold",),
         )
     },
     heads={"span": HeadEntry(".head:SpanHead", ".hub:predict")},

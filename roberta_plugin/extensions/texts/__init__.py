@@ -1,5 +1,6 @@
 """Labels and numbers of texts and pairs: classification, several labels, regression; GLUE, XNLI, SuperGLUE.
 
+options            options of tables and of predictions
 training           the losses
 """
 
@@ -16,7 +17,8 @@ EXTENSION = Extension(
             training=".training:ClassificationTraining",
             options=("threshold", "temperature"),
             is_own=True,
-            own_options=("labels", "label_names", "class_weights", "long_texts"),
+            own_options=("labels", "label_names", "class_weights", "long_texts", "threshold"),
+            own_aliases=("pair",),
         ),
         "multi_label": KindEntry(
             "roberta_plugin.finetuning.kinds.multi_label:MultiLabel",
@@ -24,14 +26,14 @@ EXTENSION = Extension(
             training=".training:MultiLabelTraining",
             options=("threshold",),
             is_own=True,
-            own_options=("labels", "label_names", "class_weights", "long_texts"),
+            own_options=("labels", "label_names", "label_columns", "class_weights", "long_texts", "threshold"),
         ),
         "regression": KindEntry(
             "roberta_plugin.finetuning.kinds.regression:Regression",
             "text [text_pair]",
             training=".training:RegressionTraining",
             is_own=True,
-            own_options=("long_texts",),
+            own_options=("long_texts", "decimal"),
         ),
         "pair_ranking": KindEntry(
             "roberta_plugin.finetuning.kinds.regression:PairRanking",
@@ -46,6 +48,8 @@ EXTENSION = Extension(
             criterion_options="roberta_plugin.criterions.finetuning_options:LabelsConfig"
         )
     },
+    own_options={"texts": ".options:TextTableOptions"},
+    predict_options={"texts": ".options:TextPredictOptions"},
     benchmarks={
         "glue": BenchmarkFamily(
             ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"),

@@ -10,7 +10,6 @@ Extensions register them (`registry.BENCHMARKS`).
     race        RACE, and other sets of multiple choice
     tagging     CoNLL-2003, WNUT-17, and other tagged words
     summaries   CNN/DailyMail, and other documents with summaries
-    custom      your own tables, cut into training and development set
     submission  prediction files       -> the zip of a leaderboard
 """
 

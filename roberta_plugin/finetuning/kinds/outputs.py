@@ -219,6 +219,7 @@ def class_probabilities(members: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
 
 
 DEVELOPMENT = "valid"  # the split to choose by
+HELD_OUT = "held_out"  # a fold that judges what an inner development set has chosen
 NUMBERS = ("threshold", "null_threshold", "temperature")  # as the metrics of a development set call them
 
 

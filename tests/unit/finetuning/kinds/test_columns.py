@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.finetuning.benchmarks.custom import records, settings
+from roberta_plugin.extensions.own_tables.benchmark import records, settings
 from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.tables import Row

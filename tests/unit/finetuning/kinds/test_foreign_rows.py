@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.finetuning.benchmarks.custom import records, settings
+from roberta_plugin.extensions.own_tables.benchmark import records, settings
 from roberta_plugin.finetuning.kinds.multiple_choice import MultipleChoice
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.tables import Row

@@ -34,7 +34,7 @@ from roberta_plugin.finetuning.kinds.regression import decide
 from roberta_plugin.finetuning.kinds.regression import training_groups as groups_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.layouts.texts import Encoder
-from roberta_plugin.finetuning.options import OWN_KINDS
+from roberta_plugin.finetuning.options import own_kind_names
 from roberta_plugin.prediction.settings import PredictSettings
 from roberta_plugin.registry import HEADS
 from tests.tiny_benchmarks import words_tokenizer, write_prepared
@@ -64,7 +64,7 @@ def test_a_kind_is_trained_by_a_task_that_names_its_head_as_the_kind_does():
 
 
 def test_kinds_of_tables_are_values_of_kind():
-    assert {name.replace("_", "-") for name in own_kinds()} | {"pair"} == set(OWN_KINDS)
+    assert {name.replace("_", "-") for name in own_kinds()} | {"pair"} == set(own_kind_names())
     with pytest.raises(ValueError, match=r"no kind 'pronoun' of own data, as prepared\.json has it; there are classif"):
         table_kind({"kind": "pronoun"})
     with pytest.raises(ValueError, match=r"window_pooling of prepared\.json is 'x', which is none of mean, max"):

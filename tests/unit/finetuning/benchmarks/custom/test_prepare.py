@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.options import OWN_KINDS, CustomOptions
+from roberta_plugin.finetuning.options import CustomOptions, own_kind_names
 from roberta_plugin.finetuning.preparation import DataSettings, check_same, describe, remarks
 from tests.tiny_tables import rows_of, write_csv, write_json_lines
 
 
-@pytest.mark.parametrize("kind", OWN_KINDS)
+@pytest.mark.parametrize("kind", own_kind_names())
 def test_every_row_of_every_kind_is_an_example_of_one_split(prepare_table, kind):
     prepared = prepare_table(kind)
     assert prepared.splits == ("train", "valid")

@@ -8,8 +8,8 @@ import pytest
 import scipy.stats
 
 from roberta_plugin.experiments.finetuning_grid import quickened
+from roberta_plugin.extensions.own_tables.benchmark import cut_fold, cut_share, divided, intervals, position_of
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.benchmarks.custom import cut_fold, cut_share, divided, intervals, position_of
 from roberta_plugin.finetuning.examples import Example
 
 

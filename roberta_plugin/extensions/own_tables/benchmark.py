@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.extensions.own_tables.options import USUAL_KIND, TableOptions
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Files, Training, named_files
 from roberta_plugin.finetuning.examples import (
     Example,
@@ -44,15 +45,12 @@ from roberta_plugin.finetuning.examples import (
     warn_of_duplicates,
     warn_of_look_alikes,
     warn_of_overlap,
-    weights_of,
-    with_positive,
 )
 from roberta_plugin.finetuning.kinds import KINDS, table_kind
 from roberta_plugin.finetuning.kinds.embedding import IN_BATCH
 from roberta_plugin.finetuning.kinds.foreign_rows import check_layout
-from roberta_plugin.finetuning.kinds.outputs import Outcome
+from roberta_plugin.finetuning.kinds.outputs import HELD_OUT, Outcome
 from roberta_plugin.finetuning.kinds.tables import TableKind
-from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit, shown_texts
 from roberta_plugin.finetuning.records import NotedValues
 from roberta_plugin.spelling import meant
@@ -162,8 +160,7 @@ _MOST_COLUMNS = 20  # that are named
 _LOOKED_AT = 1_000  # rows, for the layouts of other programs
 _MOST_CHARACTERS = 120  # of their texts
 _COLUMNS = ("text_column", "text_pair_column", "label_column", "id_column", "group_column")
-_RECORDED = (*_COLUMNS, "delimiter", "label_separator", "fold")
-HELD_OUT = "held_out"  # a fold that judges what an inner development set has chosen
+_RECORDED = (*_COLUMNS, "delimiter", "fold")
 _SPLITS = ("train", "valid", HELD_OUT, "test")
 SIZES: tuple[tuple[float, Training], ...] = (  # below this number of examples
     (1_000, Training(batches=(16,), epochs=20)),
@@ -173,27 +170,21 @@ SIZES: tuple[tuple[float, Training], ...] = (  # below this number of examples
 )
 
 
-def files(raw: Path, options: CustomOptions) -> dict[str, list[Path]]:
+def files(raw: Path, options: TableOptions) -> dict[str, list[Path]]:
     """`Benchmark.files`: the tables that the options name, relative to `raw`."""
     if options.train is None:
         raise ValueError("--train is missing: name the table to train on, such as --train my.csv.")
     return named_files(raw, options)
 
 
-def kind_name(options: CustomOptions) -> str:
-    """The kind as prepared folders record it."""
-    name = (options.kind or "classification").replace("-", "_")
-    return "classification" if name == "pair" else name
-
-
-def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
+def settings(*, max_length: int, options: TableOptions) -> dict[str, Any]:
     """`Benchmark.settings`; `labels` are among them if they are given.
 
     Raises:
         ValueError: if the text is its own label, or what `TableKind.settings_of` refuses.
     """
-    options = replace(options, kind=options.kind or "classification")  # checks what goes with that kind
-    name = kind_name(options)
+    options = replace(options, kind=options.kind or USUAL_KIND)  # checks what goes with that kind
+    name = options.own_kind
     plain = {item: getattr(options, item) for item in _RECORDED}
     share = options.valid_share if options.fold else options.valid_share or VALID_SHARE
     given_names = list(options.label_names) if options.label_names else None
@@ -204,11 +195,10 @@ def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
         "text_column": options.text_column or "text",
         "label_column": list(options.label_column or ("label",)),
         "valid_share": None if options.valid else share,
-        "class_weights": weights_of(options.class_weights or ("none",), delimiter=options.delimiter),
         **({"decimal": options.decimal} if options.decimal == "," else {}),
-        **({"labels": with_positive(options.labels, options.positive_label)} if options.labels else {}),
+        **({"labels": list(options.labels)} if options.labels else {}),
         **({"label_names": given_names} if "label_names" in KINDS[name].own_options else {}),
-        **({"positive_label": options.positive_label} if options.positive_label else {}),
+        **options.recorded(),
     }
     kind = type(table_kind(recorded))
     recorded |= kind.settings_of(options, max_length=max_length)
@@ -222,7 +212,7 @@ def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
 
 
 def records(
-    files: Files, options: CustomOptions, settings: Mapping[str, Any]
+    files: Files, options: TableOptions, settings: Mapping[str, Any]
 ) -> tuple[dict[str, list[Example]], dict[str, Any]]:
     """`Benchmark.records`; a development set is cut from the training table, if no other is named."""
     reading = table_kind(settings)
@@ -383,7 +373,7 @@ def _read(path: Path, rows: list[Row], kind: TableKind, *, split: str, named: se
     return grouped
 
 
-def _cut_table(table: Sequence[Example], kind: TableKind, options: CustomOptions) -> dict[str, list[Example]]:
+def _cut_table(table: Sequence[Example], kind: TableKind, options: TableOptions) -> dict[str, list[Example]]:
     """Training and development set out of one table, cut by groups, if there are any, else by texts.
 
     A fold with a share is held out, and the share of the rest is the development set.

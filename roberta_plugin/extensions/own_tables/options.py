@@ -1,0 +1,223 @@
+"""Options of tables of your own; those that only some kinds have come from the extensions of these kinds."""
+
+from __future__ import annotations
+
+from argparse import BooleanOptionalAction
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.finetuning.kinds import SCHEMES, kind_class, own_kinds
+from roberta_plugin.finetuning.options import (
+    FileOptions,
+    find_own_kind,
+    kinds_with,
+    of_kinds,
+    of_kinds_with,
+    option,
+    own_kind_names,
+    set_texts,
+)
+from roberta_plugin.option_slices import compose
+from roberta_plugin.registry import OWN_OPTIONS
+from roberta_plugin.tables import separator
+
+USUAL_KIND = next(iter(own_kinds()), "")
+
+
+def kinds_of_two_texts() -> tuple[str | None, ...]:
+    """Kinds whose records have a second text, as --kind names them; None, for what a prepared folder says."""
+    return *(name for name in own_kind_names() if len(kind_class(find_own_kind(name)).fields) > 1), None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(FileOptions):
+    """Options that tables of all kinds have."""
+
+    source = ("--train", "your table")
+
+    kind: str | None = option("what is learned", default_text=USUAL_KIND, choices=own_kind_names)
+    train: str | None = option(
+        "table to train on, also by URL: .csv, .tsv, .jsonl, also .gz, .zst, .xz, .bz2, .parquet, .arrow or a folder "
+        "of datasets (tagging: no .csv, but CoNLL columns); relative to --raw, if given",
+        metavar="FILE",
+    )
+    valid: str | None = option("table of the development set (default: a share of --train)", metavar="FILE")
+    test: str | None = option("table of the test set, which may lack the label column", metavar="FILE")
+    text_column: str | None = option(
+        "column of the text (text; question-answering: context; tagging: the words, tokens)", metavar="COLUMN"
+    )
+    text_pair_column: str | None = option(
+        "column of a second text; with multiple-choice and question-answering, of the question; with embedding, of the "
+        "text that is near",
+        goes_with={"kind": kinds_of_two_texts},
+        metavar="COLUMN",
+    )
+    label_column: tuple[str, ...] | None = option(
+        "column of the label or number; multi-label: of a list of labels, or a column of 0 and 1 for each label; "
+        "embedding: of a pair's score",
+        default_text="label; question-answering: answer; tagging: tags",
+        metavar="COLUMN",
+        nargs="+",
+    )
+    choices_columns: tuple[str, ...] | None = option(
+        "multiple-choice: columns of the options, or one column of lists",
+        default_text="options",
+        goes_with=of_kinds("multiple-choice"),
+        metavar="COLUMN",
+        nargs="+",
+    )
+    negative_column: tuple[str, ...] | None = option(
+        "embedding: columns of texts that are wrong for the text of --text-column",
+        goes_with=of_kinds("embedding"),
+        metavar="COLUMN",
+        nargs="+",
+    )
+    embedding_loss: str | None = option(
+        "embedding: what is learned",
+        default_text="simcse from texts, multiple-negatives-ranking from pairs and wrong texts, cosine-similarity from "
+        "pairs with a --label-column",
+        goes_with=of_kinds("embedding"),
+        choices=("multiple-negatives-ranking", "triplet", "cosine-similarity", "simcse"),
+    )
+    score_range: tuple[float, ...] | None = option(
+        "embedding: lowest and highest score of --label-column",
+        default_text="0 1",
+        goes_with=of_kinds("embedding"),
+        metavar="NUMBER",
+        nargs=2,
+    )
+    pooling: str | None = option(
+        "embedding: the mean of all tokens, the features of <s>, or the largest values",
+        default_text="as the model that is fine-tuned, else mean",
+        goes_with=of_kinds("embedding"),
+        choices=("mean", "first", "max"),
+    )
+    normalize: bool | None = option(
+        "embedding: give vectors the length 1, or leave theirs",
+        default_text="as the model that is fine-tuned, else theirs",
+        goes_with=of_kinds("embedding"),
+        action=BooleanOptionalAction,
+    )
+    id_column: str | None = option(
+        "column of the ids in the prediction files (default: the line number)", metavar="COLUMN"
+    )
+    group_column: str | None = option(
+        "column of groups, such as a person or document, whose rows are all in the training or all in the development "
+        "set",
+        default_text="the text; of pairs, the text that most rows share",
+        excludes=("valid",),
+        metavar="COLUMN",
+    )
+    labels: tuple[str, ...] | None = option(
+        "the labels in the order of their numbers",
+        default_text="those found, sorted",
+        goes_with=of_kinds_with("labels"),
+        metavar="LABEL",
+        nargs="+",
+    )
+    label_names: tuple[str, ...] | None = option(
+        "names of the labels or tags 0, 1, ..., where the column has numbers and the file does not carry their names",
+        default_text="those of the file, dataset_info.json or README.md",
+        goes_with=of_kinds_with("label_names"),
+        metavar="LABEL",
+        nargs="+",
+    )
+    delimiter: str | None = option(
+        "separator of the columns of .csv, such as ';' or '\\t'; '\\t' also of a .tsv whose cells are quoted as in CSV",
+        default_text="a comma",
+        metavar="CHARACTER",
+    )
+    scheme: str | None = option(
+        "tagging: how the tables mark entities; io: by types without letters; plain: the tags are no entities, such as "
+        "parts of speech",
+        default_text="found out",
+        goes_with=of_kinds("tagging"),
+        choices=SCHEMES,
+    )
+    decimal: str | None = option(
+        "decimal mark of the numbers in --label-column",
+        default_text="a point",
+        goes_with=of_kinds_with("decimal"),
+        choices=(".", ","),
+        metavar="CHARACTER",
+    )
+    valid_share: float | None = option(
+        "share of the texts of each label in --train that is the development set, by a hash of the text; with a fold, "
+        "it chooses, and the fold judges",
+        default_text="0.1, with a fold 0",
+        excludes=("valid",),
+        smallest=0.001,
+        largest=0.999,
+        metavar="SHARE",
+    )
+    fold: str | None = option(
+        "part K of N of the texts of --train is the development set; `roberta finetune --folds` prepares all",
+        excludes=("valid",),
+        metavar="K/N",
+    )
+    threshold: float | None = option(
+        "probability from which a label is predicted (of two, --positive-label); of no answer, above which a question "
+        "has none",
+        default_text="the best by F1 on the development set; of two labels 0.5",
+        stage="score",
+        goes_with=of_kinds_with("threshold"),
+        smallest=0.0,
+        largest=1.0,
+        metavar="P",
+    )
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Values may be those that a prepared folder records: lists instead of tuples, and multi_label for multi-label.
+        """
+        set_texts(self, "label_column", "choices_columns", "labels", "label_names", "negative_column")
+        if self.kind is not None:
+            object.__setattr__(self, "kind", self.kind.replace("_", "-"))
+        super().__post_init__()
+        if self.delimiter is not None:
+            object.__setattr__(self, "delimiter", separator(self.delimiter))
+        if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
+            raise ValueError(
+                f"--score-range {self.score_range[0]:g} {self.score_range[1]:g}: give the lowest score first, then the "
+                "highest."
+            )
+        kind, kinds = self.kind or USUAL_KIND, kinds_with("label_columns")
+        if len(self.label_column or ()) > 1 and kind not in kinds:
+            raise ValueError(
+                f"--label-column takes one column with --kind {kind}; several go with {' and '.join(kinds)}."
+            )
+        if self.fold is not None:
+            self.part()
+
+    @property
+    def own_kind(self) -> str:
+        """The kind as prepared folders record it."""
+        return find_own_kind(self.kind or USUAL_KIND)
+
+    @property
+    def usual_raw(self) -> Path | None:
+        """The current folder, if there is a table."""
+        return Path() if self.files else None
+
+    def part(self) -> tuple[int, int]:
+        """Which part is the development set, and of how many.
+
+        Example:
+            CustomOptions(fold="2/5").part()  ->  (2, 5)
+
+        Raises:
+            ValueError: if --fold does not say it.
+        """
+        number, separator, total = (self.fold or "").partition("/")
+        if not separator or not number.isdecimal() or not total.isdecimal() or not 1 <= int(number) <= int(total) != 1:
+            raise ValueError(f"--fold must be a part and their number, such as 2/5, got {self.fold!r}.")
+        return int(number), int(total)
+
+
+def __getattr__(name: str) -> Any:
+    """`CustomOptions`: `TableOptions` with the options of all extensions."""
+    if name == "CustomOptions":
+        return compose(TableOptions, OWN_OPTIONS, name=name, module=__name__)
+    raise AttributeError(f"{__name__} has no {name}")

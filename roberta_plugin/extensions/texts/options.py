@@ -1,0 +1,136 @@
+"""Options of tables of texts with labels or numbers, and of the predictions of such models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from roberta_plugin.finetuning.examples import weights_of, with_positive
+from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
+from roberta_plugin.finetuning.options import TaskOptions, kinds_with, of_kinds, of_kinds_with, option
+from roberta_plugin.settings import Checked, setting
+
+_LABELS = of_kinds("classification", "pair")
+_WINDOWS = {"long_texts": ("windows",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTableOptions(TaskOptions):
+    """Options of `roberta prepare custom`."""
+
+    if TYPE_CHECKING:  # options of all kinds
+        kind: str | None
+        text_pair_column: str | None
+        labels: tuple[str, ...] | None
+        delimiter: str | None
+
+    positive_label: str | None = option(
+        "classification: of two labels, the one that f1, average_precision and thresholds are of",
+        default_text="the second",
+        goes_with=_LABELS,
+        metavar="LABEL",
+    )
+    label_separator: str | None = option(
+        "multi-label: separator of the labels of a row",
+        default_text="a comma",
+        goes_with=of_kinds("multi-label"),
+        metavar="TEXT",
+    )
+    class_weights: tuple[str, ...] | None = option(
+        "weights of the labels in the loss: none, balanced (inverse to their frequency), LABEL=WEIGHT for some labels "
+        "(the others have 1), or a table with the columns label and weight",
+        default_text="none",
+        metavar="WEIGHTS",
+        nargs="+",
+    )
+    long_texts: str | None = option(
+        "what is read of a text longer than --max-length: its head, its tail, both, or all of it in windows whose "
+        "features are pooled",
+        default_text="as the model that is fine-tuned, if it has this kind, else head",
+        goes_with=of_kinds_with("long_texts"),
+        choices=LONG_TEXTS,
+    )
+    window_stride: int | None = option(
+        "--long-texts windows: most tokens between the starts of two windows",
+        default_text="as many as a window has: no overlap",
+        goes_with=_WINDOWS,
+        smallest=1,
+    )
+    max_windows: int | None = option(
+        "--long-texts windows: most windows of a text in training, evenly spread; else all are read",
+        default_text=8,
+        goes_with=_WINDOWS,
+        smallest=1,
+    )
+    window_pooling: str | None = option(
+        "--long-texts windows: mean or maximum of their features",
+        default_text="mean",
+        goes_with=_WINDOWS,
+        choices=POOLINGS,
+    )
+    tune_threshold: str | None = option(
+        "classification: instead of --threshold, the one with the best value of this metric on the development set; f1 "
+        "is that of --positive-label",
+        stage="score",
+        goes_with=_LABELS,
+        excludes=("threshold",),
+        choices=("f1", "macro_f1", "mcc", "accuracy", "acc_and_f1"),
+    )
+    calibrate: bool = option(
+        "classification: divide the logits by the temperature with the smallest loss on the development set, in "
+        "predictions too",
+        stage="score",
+        goes_with=_LABELS,
+        default=False,
+    )
+    temperature: float | None = option(
+        "classification: divide the logits by this number",
+        stage="score",
+        goes_with=_LABELS,
+        excludes=("calibrate",),
+        above=0.0,
+        metavar="T",
+    )
+
+    def __post_init__(self) -> None:
+        """Check the values; a prepared folder may record the weights as one text."""
+        if isinstance(self.class_weights, str):
+            object.__setattr__(self, "class_weights", (self.class_weights,))
+        super().__post_init__()
+        kind = self.kind or "classification"
+        if self.class_weights not in (None, ("none",)) and kind not in kinds_with("class_weights"):
+            raise ValueError(f"--class-weights goes with labels, and --kind {kind} has none of its own: leave it out.")
+        if kind == "pair" and self.text_pair_column is None:
+            raise ValueError("--kind pair needs --text-pair-column: the column of the second text.")
+
+    def recorded(self) -> dict[str, Any]:
+        """What the prepared folder records, of whichever kind."""
+        return {
+            **super().recorded(),
+            "label_separator": self.label_separator,
+            "class_weights": weights_of(self.class_weights or ("none",), delimiter=self.delimiter),
+            **({"labels": with_positive(self.labels, self.positive_label)} if self.labels else {}),
+            **({"positive_label": self.positive_label} if self.positive_label else {}),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPredictOptions(Checked):
+    """Options of `roberta predict`."""
+
+    threshold: float | None = setting(
+        None,
+        "multi_label: probability from which a label is given; classification: of two labels, that from which the "
+        "second is given",
+        default_text="as --null-threshold",
+        metavar="P",
+        smallest=0,
+        largest=1,
+    )
+    temperature: float | None = setting(
+        None,
+        "classification: what the logits are divided by",
+        default_text="what `roberta finetune --calibrate` found, else 1",
+        metavar="T",
+        above=0,
+    )
