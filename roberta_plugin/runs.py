@@ -107,11 +107,15 @@ class RunFiles:
 
     def choice(self) -> Choice:
         """Which checkpoint is the result: the best one by its metric, unless the record says otherwise."""
-        record = read_record(self.path)
-        said = record.checkpoint if record else ""
-        if not said and record:  # of an earlier version
-            said = ((self.result() or {}).get("metric") or {}).get("at", "")
-        return "last" if said == "last" else "best"
+        record = read_json(self.path / RUN, keys=(), remedy=REMEDY) or {}
+        if "arguments" not in record:  # another program's file
+            return "best"
+        return "last" if (record.get("checkpoint") or self.measured()) == "last" else "best"
+
+    def measured(self) -> str | None:
+        """The choice that the result of a finished run is about; None before it is done, or if it does not say so."""
+        metric = (self.result() or {}).get("metric")
+        return metric.get("at") if isinstance(metric, Mapping) else None
 
     def checkpoints(self) -> list[Path]:
         """All of its checkpoints."""

@@ -162,7 +162,8 @@ def own_results(checkpoint: Path, split: str) -> OwnResults:
     try:
         members = content["members"]
         # CELL/seed-N/checkpoints/FILE; or FOLDER/FILE, or FILE
-        num_same = 4 if folder is not None else min(2, len(members))
+        of_run = checkpoint.absolute().relative_to(folder / RUNS) if folder is not None else None
+        num_same = len(of_run.parts) if of_run else min(2, len(members))
         ending = checkpoint.absolute().parts[-num_same:]
         metrics = [dict(each["metrics"]) for each in members if Path(each["checkpoint"]).parts[-num_same:] == ending]
         more = [dict(content.get(name, {})) for name in ("tf_idf", "options")]

@@ -84,6 +84,7 @@ def tuning_grid(
         if name == "arch" or name.replace("-", "_") in ARCHITECTURE:
             of_model = f" ({model[name]})" if name in model else ""
             raise ValueError(f"--set {name}={value}: the architecture is that of the pretrained model{of_model}.")
+    check_saving(settings, changes)
     sharing = {name: changes.pop(name) for name in _BATCH if name in changes}
     options = {**({} if num_gpus else {"cpu": "true"}), **({} if start is None else start.initial), **changes}
     num_ranks = max(1, num_gpus)
@@ -104,6 +105,15 @@ def tuning_grid(
         metric=Metric(**{**recipe.metric, "at": settings.checkpoint}),
         slurm=settings.slurm,
     )
+
+
+def check_saving(settings: TuningSettings, changes: Mapping[str, str]) -> None:
+    """Refuse options of fairseq-train without which a run has no checkpoint that can be its result."""
+    for name in ("no-save", *(["no-last-checkpoints"] if settings.checkpoint == "last" else [])):
+        if changes.get(name, "false") != "false":
+            raise ValueError(
+                f"--set {name}={changes[name]}: the result of a run is its {settings.checkpoint} checkpoint."
+            )
 
 
 def selected_metric(settings: TuningSettings, prepared: Prepared, kind: Kind, by_set: str | None) -> str | None:

@@ -289,7 +289,7 @@ class RunFolder(RunFiles):
 
     def has_lost_choice(self) -> bool:
         """True if the run is done, and the checkpoint that is chosen now was deleted, because another one was then."""
-        before = ((self.result() or {}).get("metric") or {}).get("at", self.metric.at)
+        before = self.measured() or self.metric.at
         is_written = not {"--no-save", "--disable-validation"} & set(self.run.arguments)
         chosen = self.path / CHECKPOINTS / FILES[self.metric.at]
         return before != self.metric.at and is_written and not chosen.is_file()

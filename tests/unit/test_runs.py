@@ -60,3 +60,9 @@ def test_a_run_knows_the_fine_tuning_that_it_belongs_to(tmp_path):
     assert RunFiles.around(checkpoint.parent).path == RunFiles.around(checkpoint.parent.parent).path
     for other in ("sweep/lr-1/seed-2/checkpoints/model.pt", "runs/a/b/checkpoints/model.pt", "model.pt"):
         assert finetuning_folder(tmp_path / other) is None
+
+
+def test_a_file_of_another_program_is_not_a_record(tmp_path):
+    (tmp_path / "run.json").write_text('{"checkpoint": "last"}')
+    (tmp_path / FILES["best"]).touch()
+    assert find_checkpoint(tmp_path, None) == tmp_path / FILES["best"]

@@ -175,6 +175,8 @@ def test_data_that_do_not_fit_are_refused_before_anything_is_trained(words, tmp_
         (("--set", "freeze-layers=4"), "--freeze-layers 4: the model has 3 layers"),
         (("--set", "freeze-layers=3", "--set", "lora-rank=2"), "--freeze-layers 3 leaves no layer for the adapters"),
         (("--set", "adam_eps=1", "--set", "adam-eps=2"), "--set gives adam_eps twice"),
+        (("--set", "no-save=true"), "--set no-save=true: the result of a run is its best checkpoint"),
+        (("--set", "no-last-checkpoints=true", "--checkpoint", "last"), "the result of a run is its last checkpoint"),
         (("--slurm", "time=1:00:00", "gpu=2"), "--slurm has the unknown key 'gpu'"),
         (("--slurm", "partition=gpu"), "--slurm needs a time limit for a run: --slurm time=8:00:00"),
         (("--doc-stride", "1", "--tokenizer", "/none"), "--doc-stride is not an option of RTE: it has none"),
