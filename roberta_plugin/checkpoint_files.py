@@ -104,6 +104,15 @@ def sha256_of_parameters(checkpoint: Path, parameters: Mapping[str, Any] | None 
     return digest.hexdigest()
 
 
+def updates_of(path: Path) -> int | None:
+    """The number of updates of a checkpoint, None if it cannot be read; the tensors stay on disk."""
+    try:
+        state = read_tensors(path, advice="", is_mapped=True)
+        return int(state["optimizer_history"][-1]["num_updates"])
+    except Exception:  # any error means that the file cannot be read
+        return None
+
+
 def _bytes_of_tensors(content: Any) -> Iterator[Any]:
     """The bytes of all tensors in nested dictionaries and lists, of each storage once, as arrays of uint8."""
     import torch

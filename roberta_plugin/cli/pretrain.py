@@ -26,6 +26,7 @@ from roberta_plugin.pretraining.run import command_line, train
 from roberta_plugin.pretraining.settings import PretrainSettings
 from roberta_plugin.pretraining.text_look import warnings_before
 from roberta_plugin.pretraining.texts import steps_of_text
+from roberta_plugin.runs import FILES
 from roberta_plugin.settings import Checked, setting
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
     import roberta_plugin
 
     roberta_plugin.register()
+    from roberta_plugin.checkpoint_files import updates_of
+    from roberta_plugin.conversion.model_files import find_checkpoint
     from roberta_plugin.hub import RobertaHub
     from roberta_plugin.pretraining.evaluation import answer_line, evaluate, fill, load_trained, summary, write_report
     from roberta_plugin.tasks.masked_lm_options import break_mode
@@ -168,19 +171,22 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
     held_out = [
         (each, split) for each in data_folders(data) for split in ("test", "valid") if (each / f"{split}.idx").is_file()
     ]
-    if not held_out or not (model / "checkpoint_last.pt").is_file():
-        missing = f"{model} has no checkpoint_last.pt" if held_out else f"{data} has no held-out split"
+    if not held_out or not any((model / name).is_file() for name in FILES.values()):
+        missing = f"{model} has neither {' nor '.join(FILES.values())}" if held_out else f"{data} has no held-out split"
         say(f"{missing}: nothing was evaluated. The model is in {model}.")
         return
     data_bin, split = held_out[0]
     device = "cuda" if plan.on_gpu and torch.cuda.is_available() else "cpu"  # a login node has no GPU
     say(f"Evaluation on {data_bin / split}")
-    network, vocabulary = load_trained(model / "checkpoint_last.pt", data_bin, device=device)
+    checkpoint = find_checkpoint(model, None)  # as the commands below find it
+    network, vocabulary = load_trained(checkpoint, data_bin, device=device)
     parsed: Any = plan.parsed
     mode: Any = break_mode(parsed) if hasattr(parsed, "input_format") else str(parsed.sample_break_mode)
     length = int(parsed.tokens_per_sample)  # the model may have positions that it was not trained on
     evaluation = evaluate(network, vocabulary, data_bin, split=split, break_mode=mode, length=length)
-    evaluation |= {"split": split, "answers": []}
+    updates, of_last = updates_of(checkpoint) or 0, updates_of(model / FILES["last"])
+    choice = "best" if checkpoint.name == FILES["best"] and updates != of_last else "last"
+    evaluation |= {"split": split, "answers": [], "checkpoint": choice, "updates": updates}
     quoted = shlex.quote(str(model))
     may_follow = (
         f"Next:\n  roberta fill-mask {quoted} 'A sentence with a <mask>.'\n"
@@ -188,7 +194,7 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
         f"  roberta export {quoted} --to huggingface --output-dir {shlex.quote(str(folder / 'exported'))}"
     )
     try:
-        hub = RobertaHub.from_pretrained(model, checkpoint_file="checkpoint_last.pt", data=data_bin)
+        hub = RobertaHub.from_pretrained(model, checkpoint_file=checkpoint.name, data=data_bin)
         evaluation["answers"] = fill(hub, data_bin / split)
     except FileNotFoundError:  # scores need no tokenizer
         may_follow = (

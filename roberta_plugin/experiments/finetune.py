@@ -8,9 +8,9 @@ Calling it again with the same settings resumes where it stopped. `cross_validat
     table --hash of the text--> K prepared folders, each with another Kth as development set
     each of them --finetune--> OUTPUT_DIR/fold-K-of-N/{data,runs,results}; their metrics --> OUTPUT_DIR/folds.md, .json
 
-Each fold chooses its checkpoint, its cell of the grid and its thresholds by the rows that it is judged by, which
-flatters it. With --valid-share, a share of the other parts chooses all of that, and the fold, the split `held_out`,
-only judges.
+Each fold chooses its cell of the grid, its thresholds and, but for --checkpoint last, its checkpoints by the rows that
+it is judged by, which flatters it. With --valid-share, a share of the other parts chooses all of that, and the fold,
+the split `held_out`, only judges.
 
 Example:
     from roberta_plugin.experiments.finetune import FinetuneSettings, finetune
@@ -52,12 +52,12 @@ Report = Callable[[str], None]
 _BESIDE = {"baseline": "baseline", "tf_idf": "TF-IDF"}  # metrics of an evaluation -> head of their column
 _HONEST = (
     "held_out is each fold, which chose nothing: its mean is honest. valid is a share of the other rows, which chose "
-    "checkpoint, hyperparameter setting, threshold and temperature."
+    "{chosen}."
 )
 _FLATTERED = (
-    "Each fold also chose its checkpoint, hyperparameter setting, threshold and temperature, which flatters the mean; "
-    "with --valid-share 0.1, other rows choose them."
+    "Each fold also chose its {chosen}, which flatters the mean; with --valid-share 0.1, other rows choose them."
 )
+_CHOSEN = "hyperparameter setting, threshold and temperature"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +202,8 @@ def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: 
     if all(fold.evaluations for fold in folds):
         rows = fold_rows([fold.evaluations for fold in folds])
         is_honest = any(row["split"] == HELD_OUT for row in rows)
-        table = f"{fold_table(rows)}\n{_HONEST if is_honest else _FLATTERED}\n"
+        chosen = _CHOSEN if settings.checkpoint == "last" else f"checkpoint, {_CHOSEN}"
+        table = f"{fold_table(rows)}\n{(_HONEST if is_honest else _FLATTERED).format(chosen=chosen)}\n"
         write_text(settings.output_dir / "folds.md", table)
         write_json(settings.output_dir / "folds.json", rows)
     return CrossValidation(folds=folds, table=table)

@@ -112,7 +112,8 @@ def check_saving(settings: TuningSettings, changes: Mapping[str, str]) -> None:
     for name in ("no-save", *(["no-last-checkpoints"] if settings.checkpoint == "last" else [])):
         if changes.get(name, "false") != "false":
             raise ValueError(
-                f"--set {name}={changes[name]}: the result of a run is its {settings.checkpoint} checkpoint."
+                f"--set {name}={changes[name]}: the result of a run is its {settings.checkpoint} checkpoint. Leave the "
+                "option out."
             )
 
 

@@ -18,7 +18,6 @@ run the installed plugin.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import logging
 import os
@@ -37,7 +36,7 @@ import submitit
 import torch
 import torch.distributed as dist
 
-from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
+from roberta_plugin.checkpoint_files import fault_of, remove_unfinished, updates_of
 from roberta_plugin.files import atomic_write
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch import preflight, restart
@@ -339,17 +338,6 @@ def prepare_checkpoints(save_dir: Path) -> str:
             shutil.copyfileobj(source, target, 16 * 2**20)
         said.append(f"{LAST} was missing, broken or older: it is now a copy of {path.name}")
     return "; ".join([*said, f"resuming from {path.name}, update {updates[path]}"])
-
-
-def updates_of(path: Path) -> int | None:
-    """The number of updates of a checkpoint, None if it cannot be read; the tensors stay on disk."""
-    try:
-        # Not the context manager safe_globals: at its end it would take the class away from fairseq's own loading too.
-        torch.serialization.add_safe_globals([argparse.Namespace])
-        state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        return int(state["optimizer_history"][-1]["num_updates"])
-    except Exception:  # any error means that the file cannot be read
-        return None
 
 
 def is_whole(path: Path) -> bool:

@@ -59,11 +59,11 @@ _RESULTS = """\
 {neighbors[accuracy]} |
 | perplexity | {perplexity} | {unigram[perplexity]:.1f} | {bigram[perplexity]} | {neighbors[perplexity]} |
 
-The model and the unigram baseline predict the same {num_predictions:,} masked tokens of the split `{split}`. 15 % of \
-the tokens are masked as in the paper, several times with different masks, and the last checkpoint, of {updates:,} \
-updates, predicts them (`roberta_plugin/pretraining/evaluation.py`). The unigram baseline knows how often each token \
-occurs in the training text. The last two count pairs of tokens: one reads the previous token alone, the other one \
-both neighbors, as the masks leave them to the model \
+The model and the unigram baseline predict the same {num_predictions:,} masked tokens of the split `{split}`. 15 % \
+of the tokens are masked as in the paper, several times with different masks, and the {checkpoint} checkpoint, of \
+{updates:,} updates, predicts them (`roberta_plugin/pretraining/evaluation.py`). The unigram baseline knows how \
+often each token occurs in the training text. The last two count pairs of tokens: one reads the previous token \
+alone, the other one both neighbors, as the masks leave them to the model \
 (`roberta_plugin/data/neighbor_baseline.py`).{verdict}\
 """
 _REPORT = """\
@@ -226,7 +226,8 @@ def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[
     draw(folder / "loss.png", curves, loss="loss in bits per masked token")
     answers = "\n".join(f"- {answer_line(answer)}" for answer in evaluation["answers"])
     heading = "\n## Held-out sentences\n\nSentences and masked words were chosen by hash, not by result.\n\n"
-    facts = {**evaluation, "updates": max((int(curve.updates[-1]) for curve in curves.values()), default=0)}
+    updates = max((int(curve.updates[-1]) for curve in curves.values()), default=0)
+    facts = {"checkpoint": "last", "updates": updates, **evaluation}
     shown = {**facts, "bigram": _cells(facts.get("bigram")), "neighbors": _cells(facts.get("neighbors"))}
     shown["perplexity"] = perplexity_text(evaluation["model"]["perplexity"])
     facts["results"] = _RESULTS.format(**shown, summary=summary(evaluation), verdict=_verdict(evaluation))

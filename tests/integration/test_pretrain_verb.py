@@ -1,9 +1,11 @@
 """`roberta pretrain` on text: from a file to a model that answers, and what a second start does."""
 
+import shutil
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from roberta_plugin.cli import main
 from roberta_plugin.cli.pretrain import show_results
@@ -91,6 +93,24 @@ def test_a_data_bin_without_a_tokenizer_gets_its_scores(folder, trained, capsys)
     assert "roberta fill-mask" not in said and "Copy the files of yours there" in said, (
         "what cannot work is not advised"
     )
+
+
+def test_the_report_is_about_the_checkpoint_that_what_follows_takes(folder, trained, tmp_path):
+    assert trained.returncode == 0
+    shutil.copytree(folder / "run" / "checkpoints", tmp_path / "run" / "checkpoints")
+    state = torch.load(tmp_path / "run" / "checkpoints" / "checkpoint_last.pt", weights_only=True)
+    state["optimizer_history"][-1]["num_updates"] = 10  # as if the loss had risen since
+    torch.save(state, tmp_path / "run" / "checkpoints" / "checkpoint_best.pt")
+    options = SimpleNamespace(
+        save_dir=tmp_path / "run" / "checkpoints", tokens_per_sample=32, sample_break_mode="none", input_format=None
+    )
+    plan = SimpleNamespace(parsed=options, on_gpu=False, command=["x"])
+    show_results(tmp_path / "run", plan, str(folder / "run" / "data-bin"))
+    assert "the best checkpoint, of 10 updates, predicts them" in (tmp_path / "run" / "report.md").read_text()
+    assert "the last checkpoint, of 20 updates, predicts them" in (folder / "run" / "report.md").read_text()
+    words = ["export", str(tmp_path / "run"), "--to", "huggingface", "--output-dir", str(tmp_path / "hf")]
+    assert main(words) == 0
+    assert "| perplexity |" in (tmp_path / "hf" / "README.md").read_text()
 
 
 def test_the_same_command_has_nothing_to_do_and_another_is_refused_by_its_options(folder, trained, capsys):
