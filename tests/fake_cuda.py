@@ -168,6 +168,8 @@ class Watch(TorchDispatchMode):
         on_gpu = [tensor for tensor in tensors if tensor.device.type == "cuda"]
         if on_gpu and name in self.READS:
             raise WaitError(f"{name} reads a value of the GPU")
+        if kwargs.get("non_blocking") or (name == "copy_" and args[2:] == (True,)):
+            return  # what is pinned waits for nobody
         if name == "_to_copy" and kwargs.get("device") is not None and tensors[0].device != kwargs["device"]:
             raise WaitError(f"a copy from {tensors[0].device} to {kwargs['device']} waits")
         if name == "copy_" and tensors[0].device != tensors[1].device:

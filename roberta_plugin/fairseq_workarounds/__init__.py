@@ -109,6 +109,8 @@ Each fault has a number and the file that works around it:
    overflows and is lost. It is at least 256 here; --fp16-scale-window still wins.
 34. **Gradients of several ranks add up in half precision** (`gradient_sums`), so that many of them lose what 20 gave
    back. `--gradient-sum fp32` sums them in fp32.
+35. **Every update waits until the GPU has finished it** (`late_reads`): for the norm of the gradient, for the log of
+   21, and with several ranks for sums and a comparison of norms. Each update reads what the one before has computed.
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. fairseq's epoch iterator keeps
 its batches and a position counted in them, so our tasks have one of their own (`epoch_iterator`). In a job of `roberta
@@ -136,6 +138,7 @@ from roberta_plugin.fairseq_workarounds import (
     half_precision,
     heartbeats,
     hooks,
+    late_reads,
     resuming,
     schedules,
     starts,
@@ -156,14 +159,19 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
         stopping.train,  # ends the program when the epoch has been stopped, with its checkpoint written
     ],
     (hooks.PROGRAM, "validate_and_save"): [
+        late_reads.validate_and_save,  # may learn of a stop
         heartbeats.validate_and_save,  # from its end on, this rank waits for data
         stopping.validate_and_save,  # may replace the validation and the checkpoint by one checkpoint
     ],
-    (hooks.PROGRAM, "validate"): [heartbeats.validate],
+    (hooks.PROGRAM, "validate"): [late_reads.validate, heartbeats.validate],
     (hooks.PROGRAM, "get_valid_stats"): [divergence.valid_stats],
     (Trainer, "train_step"): [heartbeats.train_step, divergence.train_step],
     (Trainer, "valid_step"): [heartbeats.valid_step],
-    (Trainer, "_reduce_and_log_stats"): [log_output.reduce_and_log_stats],
+    (Trainer, "clip_grad_norm"): [late_reads.clip_grad_norm],
+    (Trainer, "_check_grad_norms"): [late_reads.check_grad_norms],
+    (Trainer, "_aggregate_logging_outputs"): [late_reads.aggregate_logging_outputs],
+    (Trainer, "_reduce_and_log_stats"): [late_reads.reduce_and_log_stats, log_output.reduce_and_log_stats],
+    (distributed_utils, "all_reduce_dict"): [late_reads.all_reduce_dict],
     (TensorboardProgressBarWrapper, "_writer"): [log_output.writer_of_folder],
     (WandBProgressBarWrapper, "update_config"): [log_output.update_wandb_config],
     # A checkpoint is loaded: at the start of every training, whether there is one or not.
@@ -191,6 +199,7 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     (distributed_utils, "_broadcast_object_slow"): [checkpoints.broadcast_object],
     # A checkpoint is saved.
     (checkpoint_utils, "save_checkpoint"): [
+        late_reads.save_checkpoint,  # writes no weights of an update that has diverged
         heartbeats.save_checkpoint,  # its heartbeats say so as long as the training stands still
     ],
     (Trainer, "save_checkpoint"): [resuming.save_trainer],

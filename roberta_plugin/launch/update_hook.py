@@ -24,7 +24,9 @@ from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
 from roberta_plugin.fairseq_workarounds import heartbeats, stopping
+from roberta_plugin.fairseq_workarounds.half_precision import has_ranks
 from roberta_plugin.fairseq_workarounds.hooks import listening
+from roberta_plugin.fairseq_workarounds.late_reads import HostCopy
 from roberta_plugin.launch.rendezvous import attempt
 from roberta_plugin.launch.run_folder import Status, write_status
 from roberta_plugin.stop_signals import StopSignals
@@ -54,6 +56,7 @@ class UpdateHook:
         self._saved_at = time.monotonic()
         self._status_at = 0.0
         self._speed = Speed()
+        self._agreed: HostCopy | None = None
 
     def __enter__(self) -> UpdateHook:
         with ExitStack() as stack:
@@ -102,7 +105,7 @@ class UpdateHook:
         is_last = stopping.is_last_update(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
         self._show(at_once=is_last or self._stop.received is not None)
         is_due = self._is_master and 0 < self._save_seconds <= time.monotonic() - self._saved_at
-        is_stopped, is_to_save = self._agree(trainer, is_due)
+        is_stopped, is_to_save = self._agree_late(trainer, is_due) or self._agree(trainer, is_due)
         losses, is_done = stopping.finish_update(
             fairseqs, update, is_stopped=is_stopped, is_to_stop=lambda: self._agree(trainer)[0], on_stop=self._note_stop
         )
@@ -115,6 +118,13 @@ class UpdateHook:
     def _agree(self, trainer: Any, *wishes: bool) -> list[bool]:
         """Whether any rank got a signal, and has one of the other wishes."""
         return agree([self._stop.received is not None, *wishes], device=trainer.device)
+
+    def _agree_late(self, trainer: Any, *wishes: bool) -> list[bool]:
+        """The same as of the update before on GPUs of several ranks, which nobody waits for; elsewhere nothing."""
+        if trainer.device.type != "cuda" or not has_ranks():
+            return []
+        before, self._agreed = self._agreed, start_to_agree([self._stop.received is not None, *wishes], trainer.device)
+        return [False] * (1 + len(wishes)) if before is None else [wish > 0 for wish in before.read()]
 
     def _note_stop(self) -> None:
         name = "another rank" if self._stop.received is None else self._stop.received.name
@@ -163,11 +173,14 @@ class Speed:
 
 def agree(wishes: list[bool], *, device: torch.device) -> list[bool]:
     """Logical OR over ranks, element by element. Example: [True, False] and [False, False] -> [True, False] on both."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return wishes
-    wished = torch.tensor(wishes, dtype=torch.int32, device=device)
+    return [wish > 0 for wish in start_to_agree(wishes, device).read()] if has_ranks() else wishes
+
+
+def start_to_agree(wishes: list[bool], device: torch.device) -> HostCopy:
+    """The same, on its way to the host."""
+    wished = torch.stack([torch.full((), int(wish), dtype=torch.int32, device=device) for wish in wishes])
     dist.all_reduce(wished, op=dist.ReduceOp.MAX)
-    return [bool(wish) for wish in wished.tolist()]
+    return HostCopy(wished)
 
 
 def _last_value(key: str) -> float:

@@ -133,6 +133,9 @@ class _MasterAdamW(_ScalingAdamW):
 class RobertaAdamW(OwnGroup, FairseqOptimizer):
     """torch.optim.AdamW, fused; in fp32, under --amp, and with fp32 master weights under --fp16 and --bf16."""
 
+    skips: torch.Tensor | None = None
+    """1 where the next step is to leave everything as it is, else 0: a number of the device (), which nobody reads."""
+
     def __init__(self, cfg: RobertaAdamWConfig, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
         self.check_options(cfg)
@@ -170,7 +173,7 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, scale: Any = 1.0, groups: Any = None) -> None:
         """Update the parameters with their gradients divided by `scale`."""
-        with self._dividing_by(scale):
+        with self._dividing_by(scale), self._skipping():
             if not self._masters:
                 self._optimizer.step(closure)
                 return
@@ -198,6 +201,19 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
             yield
         finally:
             del self._optimizer.grad_scale  # type: ignore[attr-defined]
+
+    @contextmanager
+    def _skipping(self) -> Iterator[None]:
+        """Let the fused kernel leave everything as it is where `skips` is 1; it holds for one step."""
+        if self.skips is None:
+            yield
+            return
+        self._optimizer.found_inf = self.skips  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            del self._optimizer.found_inf  # type: ignore[attr-defined]
+            self.skips = None
 
     @torch.no_grad()
     def clip_grad_norm(

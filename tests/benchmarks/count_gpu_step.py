@@ -31,6 +31,7 @@ from torch.utils.flop_counter import flop_registry
 
 from roberta_plugin.models.flops import training_flops
 from tests.benchmarks.harness import Report, options
+from tests.benchmarks.trainer_waits import waits_of_update
 from tests.benchmarks.training_steps import SHAPES, Step, fairseqs_model, make_batch, step_of_model
 from tests.fake_cuda import WaitError, Watch, fake_cuda, moved
 
@@ -295,6 +296,14 @@ def main() -> None:
     ]
     head = ("operators", "kernels", "launches", "GB", "TFLOP", "ms, estimate")
     report.rows(head, rows, title=f"Where the time goes: {name}", texts=1)
+    if arguments.steps:
+        rows = []
+        for ranks in (False, True):
+            before, after = (waits_of_update(has_ranks=ranks, reads_late=late) for late in (False, True))
+            rows.append(("several GPUs" if ranks else "one GPU", len(before), len(after), ", ".join(before)))
+        head = ("training", "at once", "late", "places of the former")
+        title = "Waits of an update in fairseq's trainer, if it reads its numbers at once and if the next one does"
+        report.rows(head, rows, title=title, texts=1)
     report.show(write=arguments.write)
 
 
