@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # threads of several workers wait for each other: a third more time of the cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("MKL_NUM_THREADS", "1")
+
 import roberta_plugin
 from tests.configurations import remember_configurations
 from tests.forked_training import folder_of_servers, share_servers
