@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # threads of several workers wait for each other: a third more time of the cores
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+):  # threads of several workers wait for each other: a third more time of the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("MKL_NUM_THREADS", "1")
 
