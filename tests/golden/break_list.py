@@ -85,7 +85,7 @@ BREAKS = (
             "(answers == predictions).any(axis=1)",
         ),
     }),
-    *faults("finetuning/kinds/regression.py", (*METRICS, "unit/finetuning/benchmarks/glue"), {
+    *faults("extensions/texts/regression.py", (*METRICS, "unit/finetuning/benchmarks/glue"), {
         "numbers are not rounded as written": ("*self.official.limits).round(3)", "*self.official.limits)"),
     }),
     *faults("finetuning/kinds/multiple_choice.py", (
@@ -98,14 +98,14 @@ BREAKS = (
         ),
     }),
     # Calibration and thresholds.
-    *faults("finetuning/kinds/classification.py", ("unit/finetuning/kinds/test_calibration.py",), {
+    *faults("extensions/texts/classification.py", ("unit/extensions/texts/test_calibration.py",), {
         "temperature in the wrong direction": (".mean() > 0 else", ".mean() < 0 else"),
         "errors of calibration cancel out": (
             "float(np.abs(surest - right).sum() / len(best))",
             "float(abs((surest - right).sum()) / len(best))",
         ),
     }),
-    *faults("finetuning/kinds/multi_label.py", (*OWN, "parity/test_custom_metrics.py"), {
+    *faults("extensions/texts/multi_label.py", (*OWN, "parity/test_custom_metrics.py"), {
         "several labels from above the threshold on": (
             "predictions = probabilities >= threshold",
             "predictions = probabilities > threshold + 0.01",

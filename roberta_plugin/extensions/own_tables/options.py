@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.finetuning.kinds import SCHEMES, kind_class, own_kinds
+from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
 from roberta_plugin.finetuning.options import (
     FileOptions,
     find_own_kind,
@@ -23,6 +24,7 @@ from roberta_plugin.registry import OWN_OPTIONS
 from roberta_plugin.tables import separator
 
 USUAL_KIND = next(iter(own_kinds()), "")
+_WINDOWS = {"long_texts": ("windows",)}
 
 
 def kinds_of_two_texts() -> tuple[str | None, ...]:
@@ -155,6 +157,31 @@ class TableOptions(FileOptions):
         "part K of N of the texts of --train is the development set; `roberta finetune --folds` prepares all",
         excludes=("valid",),
         metavar="K/N",
+    )
+    long_texts: str | None = option(
+        "what is read of a text longer than --max-length: its head, its tail, both, or all of it in windows whose "
+        "features are pooled",
+        default_text="as the model that is fine-tuned, if it has this kind, else head",
+        goes_with=of_kinds_with("long_texts"),
+        choices=LONG_TEXTS,
+    )
+    window_stride: int | None = option(
+        "--long-texts windows: most tokens between the starts of two windows",
+        default_text="as many as a window has: no overlap",
+        goes_with=_WINDOWS,
+        smallest=1,
+    )
+    max_windows: int | None = option(
+        "--long-texts windows: most windows of a text in training, evenly spread; else all are read",
+        default_text=8,
+        goes_with=_WINDOWS,
+        smallest=1,
+    )
+    window_pooling: str | None = option(
+        "--long-texts windows: mean or maximum of their features",
+        default_text="mean",
+        goes_with=_WINDOWS,
+        choices=POOLINGS,
     )
     threshold: float | None = option(
         "probability from which a label is predicted (of two, --positive-label); of no answer, above which a question "

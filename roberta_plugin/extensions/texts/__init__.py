@@ -1,7 +1,10 @@
 """Labels and numbers of texts and pairs: classification, several labels, regression; GLUE, XNLI, SuperGLUE.
 
-options            options of tables and of predictions
-training           the losses
+classification   a text or a pair -> a label, perhaps by a threshold; how sure probabilities are
+multi_label      a text or a pair -> any number of labels
+regression       a text or a pair -> a number; the pairs of a question -> which is right (QNLI)
+options          options of tables and of predictions
+training         the losses
 """
 
 from roberta_plugin.registry import BenchmarkFamily, Extension, HeadEntry, KindEntry, TrainingEntry
@@ -12,7 +15,7 @@ EXTENSION = Extension(
     position=20,
     kinds={
         "classification": KindEntry(
-            "roberta_plugin.finetuning.kinds.classification:Classification",
+            ".classification:Classification",
             "text [text_pair]",
             training=".training:ClassificationTraining",
             options=("threshold", "temperature"),
@@ -21,7 +24,7 @@ EXTENSION = Extension(
             own_aliases=("pair",),
         ),
         "multi_label": KindEntry(
-            "roberta_plugin.finetuning.kinds.multi_label:MultiLabel",
+            ".multi_label:MultiLabel",
             "text [text_pair]",
             training=".training:MultiLabelTraining",
             options=("threshold",),
@@ -29,14 +32,14 @@ EXTENSION = Extension(
             own_options=("labels", "label_names", "label_columns", "class_weights", "long_texts", "threshold"),
         ),
         "regression": KindEntry(
-            "roberta_plugin.finetuning.kinds.regression:Regression",
+            ".regression:Regression",
             "text [text_pair]",
             training=".training:RegressionTraining",
             is_own=True,
             own_options=("long_texts", "decimal"),
         ),
         "pair_ranking": KindEntry(
-            "roberta_plugin.finetuning.kinds.regression:PairRanking",
+            ".regression:PairRanking",
             "text [text_pair]",
             training=".training:PairRankingTraining",
             task_kind="regression",

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.finetuning.examples import weights_of, with_positive
-from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
-from roberta_plugin.finetuning.options import TaskOptions, kinds_with, of_kinds, of_kinds_with, option
+from roberta_plugin.finetuning.options import TaskOptions, kinds_with, of_kinds, option
 from roberta_plugin.settings import Checked, setting
 
 _LABELS = of_kinds("classification", "pair")
-_WINDOWS = {"long_texts": ("windows",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,31 +40,6 @@ class TextTableOptions(TaskOptions):
         default_text="none",
         metavar="WEIGHTS",
         nargs="+",
-    )
-    long_texts: str | None = option(
-        "what is read of a text longer than --max-length: its head, its tail, both, or all of it in windows whose "
-        "features are pooled",
-        default_text="as the model that is fine-tuned, if it has this kind, else head",
-        goes_with=of_kinds_with("long_texts"),
-        choices=LONG_TEXTS,
-    )
-    window_stride: int | None = option(
-        "--long-texts windows: most tokens between the starts of two windows",
-        default_text="as many as a window has: no overlap",
-        goes_with=_WINDOWS,
-        smallest=1,
-    )
-    max_windows: int | None = option(
-        "--long-texts windows: most windows of a text in training, evenly spread; else all are read",
-        default_text=8,
-        goes_with=_WINDOWS,
-        smallest=1,
-    )
-    window_pooling: str | None = option(
-        "--long-texts windows: mean or maximum of their features",
-        default_text="mean",
-        goes_with=_WINDOWS,
-        choices=POOLINGS,
     )
     tune_threshold: str | None = option(
         "classification: instead of --threshold, the one with the best value of this metric on the development set; f1 "

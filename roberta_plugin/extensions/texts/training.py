@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
-from roberta_plugin.finetuning.kinds.regression import Regression
+from roberta_plugin.extensions.texts.regression import Regression
 from roberta_plugin.finetuning.training import Criterion, KindTraining, Loss, by_example
 
 

@@ -4,9 +4,6 @@ Extensions register them (`registry.KINDS`); a kind with a loss of its own has a
 (`finetuning/training.py`).
 
     masked_lm           a text with <mask>         -> the most probable tokens; a text -> how acceptable it is
-    classification      a text or a pair           -> a label, perhaps by a threshold; how sure probabilities are
-    multi_label         a text or a pair           -> any number of labels
-    regression          a text or a pair           -> a number; the pairs of a question -> which is right (QNLI)
     phrase_ranking      a sentence with [it]       -> the phrase that the pronoun stands for; noun phrases
     multiple_choice     context, question, options -> the best option
     question_answering  question, context          -> a span of the context

@@ -5,9 +5,9 @@ import re
 
 from roberta_plugin.conversion import model_card
 from roberta_plugin.conversion.portable import formats
+from roberta_plugin.extensions.texts.regression import Regression
 from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of
 from roberta_plugin.finetuning.kinds import KINDS
-from roberta_plugin.finetuning.kinds.regression import Regression
 from tests.tiny_conversions import exported
 from tests.tiny_predictors import write_predictor
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import roberta_plugin
+from roberta_plugin.extensions.texts.regression import decide
+from roberta_plugin.extensions.texts.regression import training_groups as groups_of
 from roberta_plugin.finetuning.benchmarks import kind_of_task
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds import KINDS, kind_class, own_kinds, table_kind, task_kinds
@@ -30,8 +32,6 @@ from roberta_plugin.finetuning.kinds.phrase_ranking import (
     read_question,
     schema_inputs,
 )
-from roberta_plugin.finetuning.kinds.regression import decide
-from roberta_plugin.finetuning.kinds.regression import training_groups as groups_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.options import own_kind_names

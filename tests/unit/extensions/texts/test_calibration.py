@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from roberta_plugin.finetuning.kinds.classification import fitted_temperature, losses, reliability, tempered
+from roberta_plugin.extensions.texts.classification import fitted_temperature, losses, reliability, tempered
 
 
 def example(seed, *, scale=3.0, num_classes=3):
