@@ -26,6 +26,7 @@ import logging
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 logger = logging.getLogger(__name__)
@@ -113,6 +114,16 @@ class VerbEntry:
 
 
 @dataclass(frozen=True)
+class MaskingEntry:
+    """A strategy for choosing the tokens that pretraining predicts, as --masking names it."""
+
+    masker: str
+    """Reference of its class, a `data.dynamic_masking.Masker`."""
+    options: str = ""
+    """Reference of a dataclass whose fields become options of the pretraining task that go with this masking."""
+
+
+@dataclass(frozen=True)
 class Extension:
     """What one task or capability adds; each mapping is by name."""
 
@@ -132,6 +143,7 @@ class Extension:
     """Name -> reference of a dataclass whose fields become options of `roberta prepare custom`."""
     predict_options: Mapping[str, str] = field(default_factory=dict)
     """Name -> reference of a dataclass whose fields become options of `roberta predict`."""
+    maskings: Mapping[str, MaskingEntry] = field(default_factory=dict)
     hub_methods: Mapping[str, str] = field(default_factory=dict)
     """Name of a method of `RobertaHub` -> reference of a function whose first argument is the hub."""
     verbs: Mapping[str, VerbEntry] = field(default_factory=dict)
@@ -142,11 +154,14 @@ class Extension:
 class Registry(Mapping[str, T], Generic[T]):
     """The entries of one sort, in the order of their registration; reading it finds all extensions first."""
 
-    def __init__(self, sort: str, noun: str) -> None:
-        """Make an empty one: `sort` is the field of `Extension`, and `noun` what messages call an entry."""
+    def __init__(self, sort: str, noun: str, *, trunk: Mapping[str, T] = MappingProxyType({})) -> None:
+        """Make one with the entries of the trunk.
+
+        `sort` is the field of `Extension`, and `noun` what messages call an entry.
+        """
         self.sort, self.noun = sort, noun
-        self._entries: dict[str, T] = {}
-        self._owners: dict[str, Extension] = {}
+        self._entries: dict[str, T] = dict(trunk)
+        self._owners: dict[str, Extension] = dict.fromkeys(trunk, Extension("trunk", "roberta_plugin"))
         self.reserved: tuple[str, ...] = ()
         """Names of the trunk, which no extension may have."""
         REGISTRIES[sort] = self
@@ -201,6 +216,9 @@ CRITERION_OPTIONS: Registry[CriterionOptions] = Registry("criterion_options", "s
 BENCHMARKS: Registry[BenchmarkFamily] = Registry("benchmarks", "family of benchmarks")
 OWN_OPTIONS: Registry[str] = Registry("own_options", "set of options for own tables")
 PREDICT_OPTIONS: Registry[str] = Registry("predict_options", "set of options for predictions")
+MASKINGS: Registry[MaskingEntry] = Registry(
+    "maskings", "masking", trunk={"uniform": MaskingEntry("roberta_plugin.data.dynamic_masking:Masker")}
+)
 HUB_METHODS: Registry[str] = Registry("hub_methods", "method of the hub")
 VERBS: Registry[VerbEntry] = Registry("verbs", "verb")
 
@@ -269,7 +287,9 @@ def _add_installed(point: Any) -> None:
         if not isinstance(extension, Extension):
             raise TypeError(f"{point.value} is not a roberta_plugin.registry.Extension")
         _add(extension, package=package)
-    except Exception as error:  # whatever a foreign module raises
+    except (Exception, SystemExit) as error:  # whatever a foreign module raises
+        if isinstance(error, ValueError) and isinstance(error.__cause__, ValueError):  # its module called `register`
+            error = error.__cause__
         remedy = f"Install a version that suits, or remove it: pip uninstall {package.split()[0]}."
         reason = str(error).rstrip(".") or type(error).__name__
         problems.append(f"The extension of {package} is not used: {reason}. {remedy}")
@@ -279,6 +299,8 @@ def _add_installed(point: Any) -> None:
 def _add(extension: Extension, *, package: str = "") -> bool:
     """Add the entries of an extension to the registries, all or none; False if they are there."""
     if extensions.get(extension.name) is extension:
+        if package:  # its module has registered it while the entry point was loaded
+            object.__setattr__(extension, "package", package)
         return False
     if extension.api != API:
         raise ValueError(f"it was made for version {extension.api} of the extension interface, and this is {API}")
@@ -312,7 +334,7 @@ def _import(reference: str, extension: Extension) -> Any:
     """The object that "module:attribute" names."""
     try:
         return load(reference, package=extension.module)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever a foreign module raises
         if extension.package == "roberta_plugin":
             raise
         raise ValueError(

@@ -40,10 +40,16 @@ T = TypeVar("T")
 class BlockBatch:
     """Blocks [start, stop) of an epoch's order: sized, and iterable over addresses (pass, index)."""
 
-    __slots__ = ("_order", "_start", "_stop")
+    __slots__ = ("_order", "_start", "_stop", "updates")
 
-    def __init__(self, order: Order, start: int, stop: int) -> None:
+    def __init__(self, order: Order, start: int, stop: int, *, updates: int | None = None) -> None:
+        """`updates` are those that the training has begun before the update of this batch; None: not in a training."""
         self._order, self._start, self._stop = order, start, stop
+        self.updates = updates
+
+    def after(self, updates: int) -> BlockBatch:
+        """The same blocks, in the update that follows so many."""
+        return BlockBatch(self._order, self._start, self._stop, updates=updates)
 
     def __len__(self) -> int:
         return self._stop - self._start
@@ -61,9 +67,13 @@ class BlockBatch:
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return zip(self.passes.tolist(), self.indices.tolist(), strict=True)
 
-    def __reduce__(self) -> tuple[type[BlockBatch], tuple[KnownOrder, int, int]]:
+    def __reduce__(self) -> tuple[Callable[..., BlockBatch], tuple[KnownOrder, int, int, int | None]]:
         # A data-loader worker receives only this batch, not the order of the whole epoch.
-        return BlockBatch, (KnownOrder(self.indices.copy(), self.passes.copy()), 0, len(self))
+        return _batch, (KnownOrder(self.indices.copy(), self.passes.copy()), 0, len(self), self.updates)
+
+
+def _batch(order: Order, start: int, stop: int, updates: int | None) -> BlockBatch:
+    return BlockBatch(order, start, stop, updates=updates)
 
 
 class LazySequence(Sequence[T]):

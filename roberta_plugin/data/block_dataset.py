@@ -41,6 +41,8 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
     """The width of a batch is a multiple of this."""
     max_length = 0
     """The most tokens of a block; 0 if that is not known."""
+    counts_updates = False
+    """Whether batches depend on the number of updates; `make_batch` then takes `updates`."""
     update_sequences: int | None = None
     """Blocks of an update on all ranks, if this number is fixed for any number of ranks."""
 
@@ -167,11 +169,14 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         """
         if not len(batch):
             return {}
+        updates: dict[str, int] = {}
         if isinstance(batch, BlockBatch):
             passes, indices = batch.passes, batch.indices
+            if batch.updates is not None:
+                updates["updates"] = batch.updates
         else:
             passes, indices = np.array(list(batch), dtype=np.int64).T
-        arrays = self.make_batch(passes, indices)
+        arrays = self.make_batch(passes, indices, **updates)
         return _as_tensors(arrays) if get_worker_info() is None else _BatchOfWorker(arrays)
 
     def __getitem__(self, address: tuple[int, int] | int) -> dict[str, Any]:

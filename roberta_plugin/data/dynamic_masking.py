@@ -11,13 +11,15 @@ Example: of the block <s> the cat sat down </s>, "cat" and "down" are chosen (id
     positions  2  4                 gathered: positions ...
     labels    12 14                 ... and labels
 
+Extensions have maskings of their own (`registry.MASKINGS`): subclasses of `Masker`, which override `share` and `rank`.
+
 Shapes: B blocks, T positions, V vocabulary, M predicted positions in the batch, Q the most of one block.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +98,10 @@ class MaskedBatch(NamedTuple):
 
 
 class Masker:
-    """Masks blocks by a recipe, for one vocabulary."""
+    """Masks blocks by a recipe, for one vocabulary.
+
+    A subclass that chooses other tokens overrides `share` (how many), with `largest_share`, and `rank` (which).
+    """
 
     def __init__(
         self,
@@ -109,6 +114,7 @@ class Masker:
         word_starts: NDArray[np.bool_] | None = None,
         word_ends: NDArray[np.bool_] | None = None,
         counts: NDArray[np.int64] | None = None,
+        options: Any = None,
     ) -> None:
         """Prepare the tables.
 
@@ -121,6 +127,7 @@ class Masker:
             word_starts: ids that begin a word (V,), for `whole_words`.
             word_ends: ids after which a word begins (V,), as after an added token; None: after special ones alone.
             counts: frequency of each id (V,), for `freq_weighted_replacement`.
+            options: the options of an extension's masking, in its own dataclass.
 
         Raises:
             ValueError: if the recipe cannot work, needs a table that is not given, or leaves no token to draw.
@@ -131,6 +138,7 @@ class Masker:
                 "--mask-whole-words needs a tokenizer that knows where words begin: give its --tokenizer-folder."
             )
         self.recipe = recipe
+        self.options = options
         self.mask_id = mask_id
         self.pad_id = pad_id
         self._never_masked = never_masked
@@ -155,6 +163,7 @@ class Masker:
         *,
         word_starts: NDArray[np.bool_] | None = None,
         word_ends: NDArray[np.bool_] | None = None,
+        options: Any = None,
     ) -> Masker:
         """A masker with the tables of a vocabulary."""
         return cls(
@@ -166,7 +175,30 @@ class Masker:
             word_starts=word_starts,
             word_ends=word_ends,
             counts=vocabulary.counts,
+            options=options,
         )
+
+    @property
+    def largest_share(self) -> float:
+        """The largest share that `share` returns."""
+        return self.recipe.mask_prob
+
+    def share(self, updates: int | None) -> float:
+        """The share of the maskable tokens (or words) to predict.
+
+        `updates` are those that the training has begun before the update of this batch. It is None where nothing is
+        trained: validations need the same share at all times, or their losses cannot be compared.
+        """
+        return self.recipe.mask_prob
+
+    def rank(self, draws: NDArray[np.uint32], tokens: NDArray[np.int64]) -> NDArray[Any]:
+        """Numbers (B, T), of which the smallest of each block are chosen.
+
+        Args:
+            draws: random numbers of 32 bits, uniform and independent (B, T).
+            tokens: ids (B, T).
+        """
+        return draws
 
     def mask(
         self,
@@ -176,13 +208,14 @@ class Masker:
         passes: NDArray[np.int64],
         indices: NDArray[np.int64],
         begins: NDArray[np.bool_] | None = None,
+        updates: int | None = None,
     ) -> MaskedBatch:
         """Mask a batch of blocks.
 
-        Of the n maskable tokens (or words) of a block, exactly floor(mask_prob * n + u) are chosen, without
-        replacement, where u is uniform in [0, 1): mask_prob * n on average. With spans of L, they are the beginnings of
-        floor(mask_prob * n / L + u) spans; as in fairseq, spans may overlap and end with the block, so the share
-        predicted is somewhat below mask_prob.
+        Of the n maskable tokens (or words) of a block, exactly floor(p * n + u) are chosen, without replacement, where
+        p is `share` and u is uniform in [0, 1): p * n on average. With spans of L, they are the beginnings of
+        floor(p * n / L + u) spans; as in fairseq, spans may overlap and end with the block, so the share predicted is
+        somewhat below p.
 
         Example: of 10 tokens with mask_prob 0.15, one or two are chosen, each with probability 1/2.
 
@@ -192,9 +225,10 @@ class Masker:
             passes: number of times each block has been visited, including this time (B,).
             indices: number of each block in the data (B,).
             begins: for whole words: positions that always begin one (B, T), such as the first of a line.
+            updates: see `share`.
         """
         keys = add_to_keys(make_keys(seed, _CHOICE, indices=indices), self.recipe.mask_numbers(passes))
-        chosen = self._choose(tokens, keys, begins)
+        chosen = self._choose(tokens, keys, begins, self.share(updates))
         at = np.flatnonzero(chosen)
         targets = np.full_like(tokens, self.pad_id)
         original = tokens.ravel()[at]
@@ -216,39 +250,46 @@ class Masker:
         """Q: enough for any block of this many positions, so that batches of the same width have the same shape."""
         if self.recipe.whole_words or self.recipe.has_spans:
             return int(counts.max(initial=0))
-        return int(self.recipe.mask_prob * num_positions) + 1
+        return max(int(self.largest_share * num_positions) + 1, int(counts.max(initial=0)))
 
     def _choose(
-        self, tokens: NDArray[np.int64], keys: NDArray[np.uint64], more_begins: NDArray[np.bool_] | None
+        self,
+        tokens: NDArray[np.int64],
+        keys: NDArray[np.uint64],
+        more_begins: NDArray[np.bool_] | None,
+        share: float,
     ) -> NDArray[np.bool_]:
         """The predicted positions (B, T), bool."""
         is_candidate = ~self._never_masked[tokens]
         if self._begins_word is None:
-            return self._draw_candidates(is_candidate, keys)
+            return self._draw_candidates(is_candidate, keys, tokens, share)
         begins = self._begins_word[tokens]
         begins[:, 1:] |= self._ends_word[tokens[:, :-1]]
         begins[:, 0] = True
         if more_begins is not None:
             begins |= more_begins
-        chosen_begins = self._draw_candidates(is_candidate & begins, keys)
+        chosen_begins = self._draw_candidates(is_candidate & begins, keys, tokens, share)
         positions = np.arange(tokens.shape[1])
         word = np.maximum.accumulate(np.where(begins, positions, 0), axis=1)  # position of each token's word
         chosen: NDArray[np.bool_] = np.take_along_axis(chosen_begins, word, axis=1)
         return chosen
 
-    def _draw_candidates(self, is_candidate: NDArray[np.bool_], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Choose the candidates with the smallest random numbers of each block (B, T)."""
-        draws = bits32(keys, is_candidate.shape[1])
-        draws = np.where(is_candidate, np.minimum(draws, _CANNOT_BE_CHOSEN - np.uint32(1)), _CANNOT_BE_CHOSEN)
+    def _draw_candidates(
+        self, is_candidate: NDArray[np.bool_], keys: NDArray[np.uint64], tokens: NDArray[np.int64], share: float
+    ) -> NDArray[np.bool_]:
+        """Choose the candidates of the smallest rank in each block (B, T)."""
+        draws = np.minimum(bits32(keys, is_candidate.shape[1]), _CANNOT_BE_CHOSEN - np.uint32(1))
+        ranks = self.rank(draws, tokens)
+        ranks = np.where(is_candidate, ranks, np.inf if ranks.dtype.kind == "f" else _CANNOT_BE_CHOSEN)
         uniform = (finalize(~keys) >> np.uint64(11)) * 2.0**-53
-        share = self.recipe.mask_prob / self.recipe.multiple_length
+        share = share / self.recipe.multiple_length
         num_chosen = np.floor(share * is_candidate.sum(axis=1) + uniform).astype(np.int64)
-        in_order = np.sort(draws, axis=1)
+        in_order = np.sort(ranks, axis=1)
         last = np.take_along_axis(in_order, np.maximum(num_chosen - 1, 0)[:, None], axis=1)
-        chosen: NDArray[np.bool_] = (draws <= last) & (num_chosen > 0)[:, None]
+        chosen: NDArray[np.bool_] = (ranks <= last) & (num_chosen > 0)[:, None]
         for row in np.flatnonzero(chosen.sum(axis=1) != num_chosen):  # equal numbers at the limit: take the first ones
             chosen[row] = False
-            chosen[row, np.argsort(draws[row], kind="stable")[: num_chosen[row]]] = True
+            chosen[row, np.argsort(ranks[row], kind="stable")[: num_chosen[row]]] = True
         return self._spans(chosen, is_candidate, keys) if self.recipe.has_spans else chosen
 
     def _spans(

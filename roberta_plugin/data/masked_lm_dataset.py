@@ -139,10 +139,12 @@ class MaskedLMDataset(BlockDataset):
             lengths[rows] = source.blocks.lengths(local) + 1
         return lengths
 
-    def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        """The masked batch of some blocks, in arrays; the class describes its content."""
+    def make_batch(
+        self, passes: NDArray[np.int64], indices: NDArray[np.int64], *, updates: int | None = None
+    ) -> dict[str, Any]:
+        """The masked batch of some blocks, in arrays; the class describes it. `updates`: see `Masker.share`."""
         tokens, lengths = self._gather(indices)
-        return self._masked_batch(tokens, lengths, passes=passes, indices=indices)
+        return self._masked_batch(tokens, lengths, passes=passes, indices=indices, updates=updates)
 
     def _masked_batch(
         self,
@@ -153,12 +155,15 @@ class MaskedLMDataset(BlockDataset):
         indices: NDArray[np.int64],
         keeps_first: bool = False,
         begins: NDArray[np.bool_] | None = None,
+        updates: int | None = None,
     ) -> dict[str, Any]:
         """The batch of tokens (B, T); with `keeps_first`, the first entry of `predicted` is <s>, without a label.
 
-        `begins` (B, T): see `Masker.mask`.
+        `begins` (B, T) and `updates`: see `Masker.mask`.
         """
-        masked = self.masker.mask(tokens, seed=self._seed_of_shard, passes=passes, indices=indices, begins=begins)
+        masked = self.masker.mask(
+            tokens, seed=self._seed_of_shard, passes=passes, indices=indices, begins=begins, updates=updates
+        )
         if keeps_first:
             masked = masked.with_first(pad_id=self.pad_id)
         is_kept = np.arange(masked.labels.shape[1]) < int(keeps_first)  # (Q,)

@@ -80,8 +80,10 @@ class PairDataset(MaskedLMDataset):
         """Tokens of the pairs `indices` (n,) in their first pass."""
         return self.lengths_of(Addresses(indices, np.ones_like(indices)))
 
-    def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        """The masked batch of some pairs, in arrays; the class describes its content."""
+    def make_batch(
+        self, passes: NDArray[np.int64], indices: NDArray[np.int64], *, updates: int | None = None
+    ) -> dict[str, Any]:
+        """The masked batch of some pairs, in arrays; the class describes it. `updates`: see `Masker.share`."""
         pairs = self._pairs(passes, indices)
         batch = self._masked_batch(
             pairs.tokens,
@@ -90,6 +92,7 @@ class PairDataset(MaskedLMDataset):
             indices=indices,
             begins=pairs.begins,
             keeps_first=self.with_next_sentence,
+            updates=updates,
         )
         if self.with_segments:
             segments = pairs.segments

@@ -26,13 +26,14 @@ from typing import Any
 import numpy as np
 from fairseq.data import iterators
 
-from roberta_plugin.data.block_batches import BlockBatches, LazySequence, num_blocks_before
+from roberta_plugin.data.block_batches import BlockBatch, BlockBatches, LazySequence, num_blocks_before
 from roberta_plugin.data.block_order import ORDER_VERSION
 from roberta_plugin.data.rounding import ceil_div
 
 logger = logging.getLogger(__name__)
 
 BLOCKS_SEEN = "blocks_in_epoch"
+BEGUN = "updates_begun_in_vain"  # that changed no weights, such as those whose gradients overflowed in fp16
 ORDER = "order_of_blocks"  # version of the order in which they were seen
 EPOCH = "epoch_is_made_of"  # blocks of the epoch, seed, blocks of each corpus in a mixture, fingerprint of the order
 _FINGERPRINTED = 1024  # blocks of the order whose fingerprint is taken
@@ -45,6 +46,8 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         make_batches: (epoch, first_block) -> the batches of all ranks from that block to the end of the epoch. Each has
             a length; consecutive batches go to consecutive ranks. fairseq does not shuffle them.
         update_freq: epoch -> iterations per update.
+        count_updates: the number of updates of the training, asked when an epoch begins or resumes. Each batch of a
+            dataset that `counts_updates` knows after how many it comes, in whichever process it is made.
         most_updates: updates after which the epoch ends, though it has more batches; None: it has all.
         equal_shares: whether all ranks need equally many batches, as the collectives of fully_sharded do; fairseq's
             dummies then fill the last update.
@@ -58,12 +61,16 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         *,
         make_batches: Callable[[int, int], Sequence[Sized]],
         update_freq: Callable[[int], int] = lambda epoch: 1,
+        count_updates: Callable[[], int] = int,
         equal_shares: Callable[[], bool] = lambda: False,
         most_updates: int | None = None,
         **options: Any,
     ) -> None:
         self._make_batches = make_batches
         self._update_freq = update_freq
+        self._count_updates = count_updates
+        self._updates_before = 0  # of the training, at the first block of this run's part of the epoch
+        self._in_vain = 0  # see BEGUN: those of this epoch in an earlier run
         self._equal_shares = equal_shares
         self._most_updates = most_updates
         self._first_block = 0  # blocks of the current epoch that an earlier run has seen
@@ -111,9 +118,17 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         num_own = max(0, ceil_div(len(batches) - self.shard_id, self.num_shards))
         update_freq = 1 if self._is_fixed or self._equal_shares() else self._update_freq(epoch)
         needs_dummy = num_own < self._iterations(len(batches)) and num_own % update_freq == 0
+        self._updates_before = self._count_updates() + self._in_vain
+        before = self._updates_before if getattr(self.dataset, "counts_updates", False) and not self._is_fixed else None
+        in_update = self._update_freq(epoch)
 
         def batch_of(number: int) -> Any:
-            return batches[number * self.num_shards + self.shard_id] if number < num_own else []
+            if number >= num_own:
+                return []
+            batch = batches[number * self.num_shards + self.shard_id]
+            if before is None or not isinstance(batch, BlockBatch):
+                return batch
+            return batch.after(before + number // in_update)
 
         return LazySequence(batch_of, range(num_own + needs_dummy))
 
@@ -127,7 +142,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         """
         self._is_fixed = not set_dataset_epoch
         if self._next_epoch_itr is None and self.next_epoch_idx != self.epoch:
-            self._first_block = self._first_iteration = 0
+            self._first_block = self._first_iteration = self._in_vain = 0
         return super().next_epoch_itr(shuffle, fix_batches_to_gpus, set_dataset_epoch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -136,7 +151,11 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         if self.end_of_epoch():
             state[BLOCKS_SEEN] = 0
         else:
-            num_batches = (state["iterations_in_epoch"] - self._first_iteration) * self.num_shards
+            iterations = state["iterations_in_epoch"] - self._first_iteration
+            num_batches = iterations * self.num_shards
+            begun = self._updates_before + ceil_div(iterations, self._update_freq(self.epoch))
+            if getattr(self.dataset, "counts_updates", False) and begun > self._count_updates():
+                state[BEGUN] = begun - self._count_updates()
             state[BLOCKS_SEEN] = self._first_block + num_blocks_before(self.frozen_batches, num_batches)
         state[ORDER] = ORDER_VERSION
         state[EPOCH] = self._description(int(state["epoch"]))
@@ -151,6 +170,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         self.epoch = state_dict["epoch"]
         self._cur_epoch_itr = self._next_epoch_itr = None
         self._first_block = self._first_iteration = 0
+        self._in_vain = int(state_dict.get(BEGUN, 0))
         self._frozen_batches = None
         seen = state_dict.get(BLOCKS_SEEN)
         if seen is None:
@@ -198,7 +218,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
             self._next_epoch_itr = self._get_iterator_for_epoch(self.epoch, shuffle=False)
             return
         logger.info(f"epoch {self.epoch} has no update left after block {num_blocks:,}: starting the next epoch")
-        self._first_block = self._first_iteration = 0
+        self._first_block = self._first_iteration = self._in_vain = 0
         self._frozen_batches = None
         self.epoch += 1
 

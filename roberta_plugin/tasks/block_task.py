@@ -277,6 +277,7 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
             ),
             most_updates=self.updates_left(dataset),
             update_freq=self.update_freq,
+            count_updates=lambda: self.count_updates(),
             equal_shares=lambda: str(self.cfg.ddp_backend) == "fully_sharded",
             dataset=dataset,
             collate_fn=dataset.collater,

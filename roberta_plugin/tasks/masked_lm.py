@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
-from fairseq.tasks import register_task
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, register_task
+from hydra.core.config_store import ConfigStore
 
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_tables import open_blocks
@@ -35,7 +36,8 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.tasks import growth
+from roberta_plugin.registry import MASKINGS, Extension, on_registration
+from roberta_plugin.tasks import growth, masked_lm_options
 from roberta_plugin.tasks.block_task import (
     BlockTask,
     holds_on_all_ranks,
@@ -43,8 +45,10 @@ from roberta_plugin.tasks.block_task import (
     token_limit_name,
     whole_config,
 )
+from roberta_plugin.tasks.joined_options import options_of
 from roberta_plugin.tasks.masked_lm_options import (
     Growth,
+    MaskedLMConfig,
     RobertaMaskedLMConfig,
     break_mode,
     check_config,
@@ -56,6 +60,7 @@ from roberta_plugin.tasks.masked_lm_options import (
     check_same_vocabulary,
     check_splits,
     growth_of,
+    join_config,
     max_tokens_of,
     pair_format,
     split_and_corpus,
@@ -71,12 +76,12 @@ COMBINED_VALIDATION = "valid"  # the split that fairseq loads with combine=True 
 class RobertaMaskedLMTask(BlockTask):
     """Masked-LM pretraining, for our models and fairseq's `--arch roberta_base`."""
 
-    cfg: RobertaMaskedLMConfig
+    cfg: MaskedLMConfig
     name = "roberta_masked_lm"
     tokenizer_description: dict[str, Any] | None = None
     """The tokenizer as the manifest of the first data-bin describes it; None without a manifest."""
 
-    def __init__(self, cfg: RobertaMaskedLMConfig, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
+    def __init__(self, cfg: MaskedLMConfig, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
         super().__init__(cfg, dictionary, vocabulary)
         self.recipe = check_config(cfg)
         self.growth = growth_of(cfg)
@@ -124,7 +129,7 @@ class RobertaMaskedLMTask(BlockTask):
         check_splits(folders, training=cfg.dataset.train_subset, validation=validation)
 
     @classmethod
-    def setup_task(cls, cfg: RobertaMaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
+    def setup_task(cls, cfg: MaskedLMConfig, **kwargs: Any) -> RobertaMaskedLMTask:
         """Check the options and load the vocabulary, which all data folders must share."""
         cls.check_options(cfg)
         folders = data_folders(cfg.data)
@@ -185,7 +190,15 @@ class RobertaMaskedLMTask(BlockTask):
                 raise FileNotFoundError(f"--mask-whole-words: {error} Then give --tokenizer-folder FOLDER.") from error
             self._check_tokenizer(tokenizer)
             word_starts, word_ends = self.vocabulary.word_starts(tokenizer), self.vocabulary.word_ends(tokenizer)
-        return Masker.for_vocabulary(self.vocabulary, self.recipe, word_starts=word_starts, word_ends=word_ends)
+        name = getattr(self.cfg, "masking", "uniform")
+        masker: Masker = MASKINGS.load(name, "masker").for_vocabulary(
+            self.vocabulary,
+            self.recipe,
+            word_starts=word_starts,
+            word_ends=word_ends,
+            options=options_of(MASKINGS, name, self.cfg),
+        )
+        return masker
 
     def _check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Refuse a tokenizer that the data were not made with, as far as its files or the symbols of dict.txt tell."""
@@ -255,6 +268,7 @@ class RobertaMaskedLMTask(BlockTask):
                 with_next_sentence=self.predicts_next_sentence,
                 **options,
             )
+        dataset.counts_updates = is_training
         dataset.update_sequences = getattr(self.cfg, "update_sequences", None) if is_training else None
         self.datasets[split] = dataset
 
@@ -374,6 +388,21 @@ class RobertaMaskedLMTask(BlockTask):
     def max_positions(self) -> int:
         """Maximum tokens per block; models without --max-positions take their number of positions from it."""
         return int(self.cfg.tokens_per_sample)
+
+
+def add_options(extension: Extension) -> None:
+    """Add the options of an extension that comes late, such as one of a --user-dir, to the registered task."""
+    if not extension.maskings:
+        return
+    before, joined = masked_lm_options.RobertaMaskedLMConfig, join_config()
+    masked_lm_options.RobertaMaskedLMConfig = joined
+    for name in [each for each, options in TASK_DATACLASS_REGISTRY.items() if options is before]:
+        setattr(TASK_REGISTRY[name], "__dataclass", joined)
+        TASK_DATACLASS_REGISTRY[name] = joined
+        ConfigStore.instance().store(name=name, group="task", node=joined(_name=name), provider="fairseq")
+
+
+on_registration.append(add_options)
 
 
 def open_pairs(tokens: MmapTokens, *, pair_format: PairFormat, targets: Targets) -> PairSource:

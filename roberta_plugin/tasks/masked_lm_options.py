@@ -17,9 +17,11 @@ from roberta_plugin.data.mixture import parse_turns
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.pair_chunks import PairFormat
 from roberta_plugin.data.pairs import NUM_SPECIALS
+from roberta_plugin.registry import MASKINGS
 from roberta_plugin.settings import setting
 from roberta_plugin.tasks import growth
 from roberta_plugin.tasks.block_task import whole_config
+from roberta_plugin.tasks.joined_options import join_options
 
 BREAK_MODES = {"full-sentences": "complete", "doc-sentences": "complete_doc"}
 _PAIRS = {"input_format": get_args(PairFormat)}
@@ -27,7 +29,7 @@ INPUT_FORMAT_CHOICES = ChoiceEnum([*BREAK_MODES, *get_args(PairFormat)])
 
 
 @dataclass
-class RobertaMaskedLMConfig(FairseqDataclass):
+class MaskedLMConfig(FairseqDataclass):
     """Options of the pretraining task; names and meanings are fairseq's `masked_lm`'s wherever it has them."""
 
     data: str = setting(
@@ -78,6 +80,7 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         'smaller batches at first, as "0:1024 2500:4096": UPDATE:TOKENS, the last as --max-tokens',
         excludes=("update_sequences",),
     )
+    masking: str = setting("uniform", "how the predicted tokens are chosen")
     mask_prob: float = setting(0.15, "share of the tokens to predict", above=0, below=1)
     leave_unmasked_prob: float = setting(
         0.1, "probability that a predicted token stays as it is in the input", smallest=0, largest=1
@@ -145,7 +148,15 @@ class RobertaMaskedLMConfig(FairseqDataclass):
     ddp_backend: str = II("distributed_training.ddp_backend")
 
 
-def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
+def join_config() -> Any:
+    """The options of the task with those that extensions add, as far as they are registered now."""
+    return join_options(MaskedLMConfig, [("masking", MASKINGS)], name="RobertaMaskedLMConfig")
+
+
+RobertaMaskedLMConfig: Any = join_config()
+
+
+def check_config(cfg: MaskedLMConfig) -> MaskingRecipe:
     """Refuse values that do not go together, by name, and return the masking recipe they describe."""
     if not cfg.data or cfg.data == MISSING:
         raise ValueError("The data folder is missing: give the path of a data-bin folder as the first argument.")
@@ -163,6 +174,11 @@ def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
                 f"--{option.replace('_', '-')} belongs to data2vec, which this plugin does not have: leave it out, or "
                 "use fairseq's --task masked_lm."
             )
+    if (masking := getattr(cfg, "masking", "uniform")) not in MASKINGS:
+        raise ValueError(
+            f"--masking {masking}: {MASKINGS.unknown(masking)} Install the package that brings it, or name its folder "
+            "by --user-dir."
+        )
     recipe = MaskingRecipe(
         mask_prob=cfg.mask_prob,
         leave_unmasked_prob=cfg.leave_unmasked_prob,
@@ -224,17 +240,17 @@ def growth_of(cfg: Any) -> Growth:
     return result
 
 
-def pair_format(cfg: RobertaMaskedLMConfig) -> PairFormat | None:
+def pair_format(cfg: MaskedLMConfig) -> PairFormat | None:
     """The format of the pairs, or None if blocks are not pairs."""
     return next((name for name in get_args(PairFormat) if name == str(cfg.input_format)), None)
 
 
-def break_mode(cfg: RobertaMaskedLMConfig) -> str:
+def break_mode(cfg: MaskedLMConfig) -> str:
     """--sample-break-mode, or what --input-format means by it."""
     return BREAK_MODES.get(str(cfg.input_format), str(cfg.sample_break_mode))
 
 
-def check_format(cfg: RobertaMaskedLMConfig) -> None:
+def check_format(cfg: MaskedLMConfig) -> None:
     """Refuse contradictions between --input-format and other options."""
     form, mode = cfg.input_format, str(cfg.sample_break_mode)
     if form is not None and mode not in ("none", BREAK_MODES.get(str(form))):

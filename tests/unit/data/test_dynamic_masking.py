@@ -210,3 +210,32 @@ def test_short_blocks_are_predicted_in_their_share_as_well():
 )
 def test_impossible_recipes_are_refused_by_option(options, message):
     refused(message, make_masker, **options)
+
+
+class Later(Masker):
+    """Predicts a fifth at first and a tenth at last, and prefers tokens with large ids."""
+
+    largest_share = 0.2
+
+    def share(self, updates):
+        return 0.1 if updates is None else max(0.1, 0.2 - updates / 100)
+
+    def rank(self, draws, tokens):
+        return draws / 2.0**32 - tokens
+
+
+def test_a_masking_of_ones_own_chooses_how_many_and_which_by_the_number_of_updates():
+    masker = Later(MaskingRecipe(), mask_id=MASK, pad_id=PAD, never_masked=SPECIAL, never_drawn=SPECIAL, options="x")
+    tokens = np.tile(np.arange(4, 104), (400, 1))
+    numbers = np.arange(400)
+
+    def at(updates):
+        return masker.mask(tokens, seed=1, passes=np.ones(400, np.int64), indices=numbers, updates=updates)
+
+    assert masker.options == "x"
+    for updates, share in {0: 0.2, 5: 0.15, 10: 0.1, 99: 0.1, None: 0.1}.items():
+        masked = at(updates)
+        assert masked.num_predicted / tokens.size == pytest.approx(share, abs=1e-3)
+        assert masked.labels.shape == at(0).labels.shape  # so that shapes do not change during a training
+        assert set(masked.labels[masked.labels != PAD].tolist()) == set(range(104 - round(100 * share), 104))
+    assert np.array_equal(at(99).tokens, at(None).tokens)

@@ -12,8 +12,8 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from roberta_plugin.data.block_batches import BlockBatches, UpdateStarts
-from roberta_plugin.data.block_order import ORDER_VERSION, EpochOrder, cut_batches
-from roberta_plugin.fairseq_workarounds.epoch_iterator import BLOCKS_SEEN, EPOCH, ORDER, BlockEpochIterator
+from roberta_plugin.data.block_order import ORDER_VERSION, EpochOrder, KnownOrder, cut_batches
+from roberta_plugin.fairseq_workarounds.epoch_iterator import BEGUN, BLOCKS_SEEN, EPOCH, ORDER, BlockEpochIterator
 from roberta_plugin.launch.batch_size import plan_batch
 
 NUM_BLOCKS = 203
@@ -389,3 +389,92 @@ def test_other_blocks_of_the_same_number_are_told_by_the_fingerprint_of_their_or
     monkeypatch.setattr(BlockNumbers, "lengths_of", lambda self, addresses: LENGTHS[addresses.indices] + 1)
     make_iterator().load_state_dict(state)
     assert "or another order: the data, their weights, or options that make or order blocks" in caplog.text
+
+
+class Training:
+    """Ranks of a training whose batches know the number of updates, of which some change no weights."""
+
+    def __init__(self, *, ranks, update_freq, batch_size=4, updates=0, overflows=()):
+        self.updates, self.ranks, self.update_freq = updates, ranks, update_freq
+        self.overflows = set(overflows)  # numbers of updates begun, from 0
+        self.begun = 0
+
+        def make_batches(epoch, first_block):
+            order = KnownOrder(order_of(epoch), np.full(NUM_BLOCKS, epoch))
+            return BlockBatches(order, range(first_block, NUM_BLOCKS, batch_size), NUM_BLOCKS)
+
+        dataset = Sampled()
+        self.iterators = [
+            BlockEpochIterator(
+                make_batches=make_batches,
+                dataset=dataset,
+                collate_fn=dataset.collater,
+                num_shards=ranks,
+                shard_id=rank,
+                update_freq=lambda epoch: update_freq,
+                count_updates=lambda: self.updates,
+            )
+            for rank in range(ranks)
+        ]
+
+    def run(self, *, state=None, most=None, epochs=1):
+        """The blocks of each update, with the number that its batches have; the state at the end."""
+        seen = []
+        for iterator in self.iterators:
+            if state is not None:
+                iterator.load_state_dict(state)
+        for _ in range(epochs):
+            of_ranks = [iterator.next_epoch_itr() for iterator in self.iterators]
+            grouped = [GroupedIterator(each, self.update_freq) for each in of_ranks]
+            for parts in zip(*grouped, strict=True):
+                batches = [batch for part in parts for batch in part if len(batch)]
+                numbers, blocks = zip(*batches, strict=True)
+                assert len({*numbers}) == 1, "the batches of an update have one number"
+                seen.append((numbers[0], sorted(itertools.chain(*blocks))))
+                self.updates += self.begun not in self.overflows
+                self.begun += 1
+                if most is not None and self.begun == most:
+                    return seen, self.iterators[0].state_dict()
+        return seen, self.iterators[0].state_dict()
+
+
+class Sampled(BlockNumbers):
+    """Its batches are the number of updates before them, and their blocks."""
+
+    counts_updates = True
+
+    def __getitems__(self, batch):
+        return (batch.updates, batch.indices.tolist()) if len(batch) else ()
+
+
+def test_each_batch_knows_after_how_many_updates_it_comes_also_when_resumed_with_other_ranks():
+    whole, _ = Training(ranks=2, update_freq=3).run(epochs=2)
+    assert [number for number, _ in whole] == list(range(len(whole))) and len(whole) == 18
+    part, state = Training(ranks=2, update_freq=3).run(most=5)
+    assert part == whole[:5]
+    resumed = Training(ranks=2, update_freq=3, updates=5)
+    rest, _ = resumed.run(state=state, epochs=2)
+    assert rest == whole[5:]
+    other = Training(ranks=1, update_freq=6, updates=5)  # the same updates
+    assert [number for number, _ in other.run(state=state)[0]] == [number for number, _ in whole[5:9]]
+
+
+def test_updates_whose_gradients_overflowed_count_until_the_epoch_ends_and_after_a_resume():
+    overflows = {1, 3, 10}
+    whole, _ = Training(ranks=1, update_freq=2, overflows=overflows).run(epochs=2)
+    assert [number for number, _ in whole] == [*range(26), *range(23, 49)]
+    first = Training(ranks=1, update_freq=2, overflows=overflows)
+    part, state = first.run(most=5)
+    assert state[BEGUN] == 2 and first.updates == 3
+    resumed = Training(ranks=1, update_freq=2, updates=3, overflows={10 - 5})
+    again, later = resumed.run(state=state, most=8)
+    rest, _ = Training(ranks=1, update_freq=2, updates=resumed.updates).run(state=later, epochs=2)
+    assert [*part, *again, *rest] == whole
+    end = Training(ranks=1, update_freq=2, overflows=overflows)
+    end.run(most=25)
+    assert BEGUN not in end.run(most=27)[1]
+
+
+def test_validations_have_no_number_of_updates():
+    (iterator,) = Training(ranks=1, update_freq=1).iterators
+    assert {number for number, _ in iterator.next_epoch_itr(set_dataset_epoch=False)} == {None}

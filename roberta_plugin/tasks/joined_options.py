@@ -1,0 +1,88 @@
+"""The options of a task of fairseq, with those that extensions add.
+
+Example: an extension registers the masking "rare" with a dataclass that has the field `rare_power`. Then the
+pretraining task has the option --rare-power, which goes with --masking rare alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+from roberta_plugin.registry import Registry, problems
+
+logger = logging.getLogger(__name__)
+
+
+def join_options(base: type[Any], added: Iterable[tuple[str, Registry[Any]]], *, name: str) -> type[Any]:
+    """The dataclass `base`, called `name`, with the option fields of the entries of some registries.
+
+    Each registry comes with the field of `base` that chooses one of its entries. The help of that field lists them all,
+    and the options of an entry go with its name. Options that cannot be imported, or that have the name of another one,
+    are left out with one line.
+    """
+    new: dict[str, tuple[Any, dataclasses.Field[Any]]] = {}
+    hints = typing.get_type_hints(base)
+    taken = {item.name: item for item in dataclasses.fields(base)}
+    for chooser, registry in added:
+        field = taken[chooser]
+        text = f"{field.metadata['help']}; one of {', '.join(registry)}"
+        new[chooser] = (hints[chooser], _copy(field, help=text))
+        for entry in registry:
+            new |= _fields_of(registry, entry, chooser, taken=(*taken, *new))
+    fields = [(key, kind, field) for key, (kind, field) in new.items()]
+    joined = dataclasses.make_dataclass(name, fields, bases=(base,))
+    joined.__module__, joined.__doc__ = base.__module__, base.__doc__
+    return joined
+
+
+def options_of(registry: Registry[Any], entry: str, cfg: Any) -> Any:
+    """The dataclass of an entry's options with their values in `cfg`; None if the entry has no options."""
+    if not registry[entry].options:
+        return None
+    kind = registry.load(entry, "options")
+    names = [item.name for item in dataclasses.fields(kind) if item.init]
+    return kind(**{name: getattr(cfg, name) for name in names if hasattr(cfg, name)})
+
+
+def _fields_of(
+    registry: Registry[Any], entry: str, chooser: str, *, taken: Iterable[str]
+) -> dict[str, tuple[Any, dataclasses.Field[Any]]]:
+    """The fields that an entry adds, by name, with their types."""
+    if not registry[entry].options:
+        return {}
+    try:
+        kind = registry.load(entry, "options")
+        names = [item.name for item in dataclasses.fields(kind)]
+        if both := sorted({*names} & {*taken}):
+            raise ValueError(
+                f"the option --{both[0].replace('_', '-')} of the {registry.noun} {entry!r} exists already"
+            )
+    except Exception as error:  # whatever a foreign module raises
+        package = registry.owner(entry).package
+        if package == "roberta_plugin":
+            raise
+        reason = str(error).partition(". Install")[0].rstrip(".") or type(error).__name__
+        problems.append(
+            f"The options of {package} are not used: {reason}. Install a version of {package.split()[0]} that suits, "
+            "or remove it."
+        )
+        logger.warning(problems[-1])
+        return {}
+    types = typing.get_type_hints(kind)
+    goes_with = {chooser: (entry,)}
+    return {
+        item.name: (types[item.name], _copy(item, goes_with=item.metadata.get("goes_with", goes_with)))
+        for item in dataclasses.fields(kind)
+    }
+
+
+def _copy(item: dataclasses.Field[Any], **metadata: Any) -> Any:
+    """A field of the same default with more metadata."""
+    default: dict[str, Any] = {"default": item.default}
+    if item.default_factory is not dataclasses.MISSING:
+        default = {"default_factory": item.default_factory}
+    return dataclasses.field(**default, metadata={**item.metadata, **metadata})

@@ -1,0 +1,77 @@
+"""The example of a masking strategy: trained, killed and resumed, from a wheel and from a --user-dir; listed in --help."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.conftest import REPOSITORY
+from tests.tiny_corpus import environment, kill_at_update, logged, run, same_weights, train_command
+
+pytestmark = pytest.mark.integration
+
+EXAMPLE = REPOSITORY / "examples" / "extensions" / "rare_masking"
+RARE = ("--masking", "rare", "--rare-power", "0.75", "--mask-prob-updates", "12")
+SHORT = ("--total-num-update", "20", "--save-interval-updates", "3", "--no-epoch-checkpoints", "--num-workers", "1")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with the package as pip installs it from its wheel, without network."""
+    folder = tmp_path_factory.mktemp("rare")
+    shutil.copytree(EXAMPLE, folder / "source", ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    how = ["--no-deps", "--no-build-isolation", "--no-cache-dir"]
+    subprocess.run([*pip, "wheel", *how, "--wheel-dir", folder, folder / "source"], check=True, timeout=120)
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([*pip, "install", *how, "--no-index", "--target", folder / "site", wheel], check=True, timeout=120)
+    return folder / "site"
+
+
+def started(arguments, folder):
+    """The command in a new process, for which the package is installed in `folder`."""
+    env = {**environment(), "PYTHONPATH": os.pathsep.join(map(str, [folder, REPOSITORY]))}
+    return subprocess.run(arguments, env=env, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+
+
+def with_user_dir(words):
+    at = words.index("--user-dir")
+    return [*words[: at + 1], str(EXAMPLE / "rare_masking"), *words[at + 2 :]]
+
+
+def test_installed_or_as_user_dir_it_trains_is_killed_and_goes_on_with_the_same_masks(
+    installed, tiny_data_bin, tmp_path
+):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    options = (*RARE, *SHORT, "--max-update", "14")
+    done = started(train_command(tiny_data_bin, whole, *options), installed)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    arguments = with_user_dir(train_command(tiny_data_bin, killed, *options))
+    kill_at_update(arguments, killed, 7)
+    saved = torch.load(killed / "checkpoint_last.pt", weights_only=False)
+    assert (saved["cfg"]["task"]["masking"], saved["cfg"]["task"]["rare_power"]) == ("rare", 0.75)
+    done = run(arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert re.search(r"@ (6|9|12) updates", done.stdout + done.stderr)
+    same_weights(killed, whole)
+    losses = [
+        {record["num_updates"]: record["loss"] for record in logged(each, "train_inner")} for each in (whole, killed)
+    ]
+    assert losses[0] == losses[1] and len(losses[0]) == 14
+
+    done = run([*train_command(tiny_data_bin, tmp_path / "lost", *SHORT, "--masking", "rare"), "--max-update", "1"])
+    assert done.returncode != 0
+    assert "There is no masking 'rare'; there are uniform. Install the package that brings it" in done.stderr
+
+
+def test_help_lists_it_and_its_options_and_its_own_tests_pass(installed):
+    done = run([*with_user_dir(train_command("DATA", REPOSITORY / "unused")), "--help"])
+    assert "one of uniform, rare" in " ".join(done.stdout.split())
+    assert "--rare-power" in done.stdout and "--mask-prob-updates" in done.stdout
+    done = started([sys.executable, "-m", "pytest", "-q", str(EXAMPLE / "tests")], installed)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,136 @@
+"""What extensions register is found, by whichever way; a fault of one is a sentence, and stops nothing else."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from roberta_plugin import registry
+from roberta_plugin.registry import API, KINDS, MASKINGS, Extension, MaskingEntry, register
+from tests.conftest import REPOSITORY
+
+HEAD = "from roberta_plugin.registry import Extension, MaskingEntry, register\n"
+RARE = "EXTENSION = Extension({name!r}, __name__, maskings={{'rare': MaskingEntry('.masker:M')}})\n"
+FAULTY = {
+    "breaks": "import not_installed_at_all\n",
+    "exits": "import sys\nsys.exit(3)\n",
+    "future": HEAD + f"EXTENSION = Extension('future', __name__, api={API + 1})\n",
+    "other": "EXTENSION = {'maskings': {}}\n",
+    "rare_one": HEAD + RARE.format(name="rare_one") + "register(EXTENSION)\n",
+    "rare_two": HEAD + RARE.format(name="rare_two") + "register(EXTENSION)\n",
+    "taker": HEAD + "EXTENSION = Extension('taker', __name__, maskings={'uniform': MaskingEntry('.masker:M')})\n",
+}
+REASONS = {
+    "breaks": "No module named 'not_installed_at_all'",
+    "exits": "3",
+    "future": f"it was made for version {API + 1} of the extension interface, and this is {API}",
+    "other": "other:EXTENSION is not a roberta_plugin.registry.Extension",
+    "rare_two": "the masking 'rare' is registered by rare-one 1.0",
+    "taker": "the masking 'uniform' is registered by roberta_plugin",
+}
+
+
+def install(folder, modules):
+    """Write packages as pip installs them: NAME.py, and their names and entry points."""
+    for name, text in modules.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(text)
+        about = folder / f"{name}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(f"[roberta_plugin.extensions]\n{name} = {name}:EXTENSION\n")
+    return folder
+
+
+def in_new_process(code, folder):
+    path = f"{folder}:{REPOSITORY}"
+    return subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_each_faulty_package_is_one_sentence_with_its_name_and_a_remedy_and_the_others_work(tmp_path):
+    install(tmp_path, FAULTY)
+    code = (
+        "import json\nfrom roberta_plugin import registry as r\n"
+        "print(json.dumps([list(r.MASKINGS), 'classification' in r.KINDS, r.MASKINGS.owner('rare').package,"
+        " r.problems, r.MASKINGS.unknown('other')]))"
+    )
+    done = in_new_process(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    names, has_ours, owner, problems, unknown = json.loads(done.stdout)
+    assert names == ["uniform", "rare"] and has_ours and owner == "rare-one 1.0"
+    remedy = "Install a version that suits, or remove it: pip uninstall {}."
+    assert sorted(problems) == sorted(
+        f"The extension of {name.replace('_', '-')} 1.0 is not used: {reason}. {remedy.format(name.replace('_', '-'))}"
+        for name, reason in REASONS.items()
+    )
+    assert sorted(done.stderr.splitlines()) == sorted(problems)
+    assert unknown.startswith("There is no masking 'other'; there are uniform, rare. ")
+    assert all(problem in unknown for problem in problems)
+
+
+def test_a_part_that_cannot_be_imported_is_refused_when_it_is_used(tmp_path):
+    module = HEAD + RARE.format(name="rare_one")
+    install(tmp_path, {"rare_one": module})
+    (tmp_path / "rare_one" / "masker.py").write_text("1 / 0\n")
+    code = "from roberta_plugin.registry import MASKINGS\nMASKINGS['rare']\nMASKINGS.load('rare', 'masker')"
+    done = in_new_process(code, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1] == (
+        "ValueError: .masker:M of the extension rare_one (rare-one 1.0) cannot be imported: division by zero. Install a "
+        "version of rare-one that suits, or remove it."
+    )
+
+
+@pytest.fixture
+def one(monkeypatch):
+    """An extension that is registered in this process, and forgotten after the test."""
+    registry.find_extensions()
+    monkeypatch.setattr(registry, "extensions", dict(registry.extensions))
+    monkeypatch.setattr(registry, "on_registration", [])
+    for each in registry.REGISTRIES.values():
+        monkeypatch.setattr(each, "_entries", dict(each._entries))
+        monkeypatch.setattr(each, "_owners", dict(each._owners))
+    extension = Extension("one", "own_folder", maskings={"own": MaskingEntry(".masker:M")})
+    register(extension)
+    return extension
+
+
+def test_registering_the_same_extension_again_changes_nothing(one):
+    assert MASKINGS["own"] is one.maskings["own"] and MASKINGS.owner("own") is one
+    register(one)
+    assert list(MASKINGS).count("own") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"name": "one"}, "own_folder (own_folder) has an extension 'one' already"),
+        ({"maskings": {"own": MaskingEntry("a:B")}}, "the masking 'own' is registered by own_folder"),
+        ({"kinds": {"classification": None}}, "the kind of task 'classification' is registered by roberta_plugin"),
+        ({"api": API + 1}, f"it was made for version {API + 1} of the extension interface, and this is {API}"),
+    ],
+)
+def test_a_module_that_registers_what_is_taken_is_refused_and_adds_nothing(one, changes, reason):
+    entries = {sort: list(each) for sort, each in registry.REGISTRIES.items()}
+    extension = Extension(**{"name": "two", "module": "other_folder", **changes})
+    with pytest.raises(ValueError, match="cannot be registered") as caught:
+        register(extension)
+    name = extension.name
+    assert str(caught.value) == f"The extension {name} of other_folder cannot be registered: {reason}."
+    assert {sort: list(each) for sort, each in registry.REGISTRIES.items()} == entries
+
+
+def test_late_extensions_are_announced(one, monkeypatch):
+    seen = []
+    monkeypatch.setattr(registry, "on_registration", [seen.append])
+    two = Extension("two", "other_folder")
+    register(two)
+    register(two)
+    assert seen == [two]
+
+
+def test_our_own_extensions_come_before_others(one):
+    assert next(iter(MASKINGS)) == "uniform" and next(iter(KINDS))
