@@ -89,6 +89,10 @@ class RunFiles:
         """Where the raw outputs of its chosen checkpoint are stored."""
         return self.path / OUTPUTS
 
+    def record(self) -> RunRecord | None:
+        """What the run was made from; None before it has begun."""
+        return read_record(self.path)
+
     def result(self) -> dict[str, Any] | None:
         """The content of result.json: `value`, `num_updates`, `seconds`; None before the run is done."""
         return read_json(self.path / RESULT, keys=["value"], remedy=REMEDY)

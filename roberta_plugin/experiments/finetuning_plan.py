@@ -33,7 +33,7 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.run_folder import RunFolder, check_choice
 from roberta_plugin.record import differences, refuse
-from roberta_plugin.runs import RUNS
+from roberta_plugin.runs import RUNS, RunFiles
 from roberta_plugin.settings import flag
 
 GRID = "finetune.yaml"
@@ -192,7 +192,7 @@ def begin(plan: FinetunePlan, start: Start) -> None:
         "any more.",
     )
     for run in [run for run in plan.runs if is_same and run.path.is_dir()]:
-        run.record()  # with the path of now
+        run.write_record(RunFiles(run.path).choice())  # with the path of now; the choice changes with the result
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / START, {"model": None if start.from_scratch else str(start.checkpoint), **now})
     plan.grid.write()

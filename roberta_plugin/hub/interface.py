@@ -84,8 +84,8 @@ class RobertaHub(HubCore):
             folder: the folder of the checkpoint, the output folder of `roberta finetune`, or the checkpoint itself; a
                 folder of Hugging Face, an archive of fairseq (.tar.gz), or an export to ONNX, which answers by its own
                 head, on the CPU; or a model's name (`conversion/named_models.py`), such as "FacebookAI/roberta-base".
-            checkpoint_file: name of the checkpoint in `folder`; by default the first of checkpoint_best.pt,
-                checkpoint_last.pt and model.pt.
+            checkpoint_file: name of the checkpoint in `folder`; by default the one that is the result of its run
+                (`runs.py`), or the first of checkpoint_best.pt, checkpoint_last.pt and model.pt.
             data: folder with dict.txt, or with input0/dict.txt as in fairseq's sentence_prediction; by default that of
                 the checkpoint if it has one, else the folder that the checkpoint was trained on.
             tokenizer: folder with the tokenizer's files; by default that of dict.txt, or of the checkpoint. Or

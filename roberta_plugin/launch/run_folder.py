@@ -253,7 +253,7 @@ class RunFolder(RunFiles):
 
         `named` is how the user gives an option of fairseq-train, and `free` which may differ (`record.differences`).
         """
-        record = read_record(self.path)
+        record = self.record()
         if record is None:
             return
         from roberta_plugin.fairseq_workarounds.command_line import without_removed
@@ -269,16 +269,16 @@ class RunFolder(RunFiles):
             "(Its run.json says so.) Give another --output-dir, or delete that one if the run is not needed any more.",
         )
 
-    def record(self) -> None:
-        """Write run.json."""
-        write_record(self.path, RunRecord(**vars(self.run), sweep=str(self.root), checkpoint=self.metric.at))
+    def write_record(self, choice: Choice) -> None:
+        """Write run.json, with the choice of the checkpoint."""
+        write_record(self.path, RunRecord(**vars(self.run), sweep=str(self.root), checkpoint=choice))
 
     def prepare(self) -> None:
         """Make the folder and write run.json; read the metric again if another one is asked for now."""
         if self.state() == RUNNING:  # it records what it is done for, and is asked again when it has ended
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        self.record()
+        self.write_record(self.metric.at)
         result = self.result()
         if result is not None and result.get("metric") != asdict(self.metric):
             self.finish(exit_code=0, seconds=float(result.get("seconds", 0)))
@@ -339,7 +339,7 @@ class RunFolder(RunFiles):
             self._write(FAILURE, {"reason": str(error), **about, "log_ends": log_ends})
             (self.path / RESULT).unlink(missing_ok=True)  # by another metric
             return FAILED
-        self.record()  # another command may have recorded another choice since
+        self.write_record(self.metric.at)  # another command may have recorded another choice since
         self._write(RESULT, {**value, **about})
         (self.path / FAILURE).unlink(missing_ok=True)
         return DONE

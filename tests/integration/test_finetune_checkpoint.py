@@ -53,11 +53,11 @@ def work(tmp_path_factory):
     return folder
 
 
-def finetune(work, folder, *options):
+def finetune(work, folder, *options, device=("--device", "cpu")):
     """The command in this process, its trainings in forks; the exit code."""
     words = ["--train", work / "train.csv", "--valid", work / "valid.csv", "--test", work / "test.csv", "--select"]
     words += ["loss", "--model", work / "pretrained" / "checkpoint_last.pt", "--output-dir", folder, "--quick"]
-    words += ["--epochs", "4", "--only", "lr=1e-3", "--only", "batch=16", "--device", "cpu", *options]
+    words += ["--epochs", "4", "--only", "lr=1e-3", "--only", "batch=16", *device, *options]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_folder, "TrainingProcess", ForkedProcess)
         return main(["finetune", "custom", *map(str, words)])
@@ -118,6 +118,13 @@ def test_stored_outputs_are_made_anew_for_other_weights_of_the_same_name(work, c
     shutil.copyfile(run.path / "checkpoints" / FILES["last"], run.path / "checkpoints" / FILES["best"])
     assert finetune(work, copied, "--keep", "all") == 0
     assert predictions(copied / "results") == of_weights(copied, FILES["last"]) != before[0]
+
+
+def test_the_choice_changes_with_the_result_and_not_before(work, copied):
+    words = ["--checkpoint", "last", "--grid-only"]
+    assert finetune(work, copied, *words, device=()) == 0
+    assert run_in(copied).choice() == run_in(copied).measured() == "best"
+    assert find_checkpoint(copied, None).name == FILES["best"]
 
 
 @pytest.mark.parametrize(("first", "then"), [("best", "last"), ("last", "best")])
