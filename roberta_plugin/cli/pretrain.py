@@ -17,7 +17,7 @@ from roberta_plugin.data.text_inputs_remote import without_secrets
 from roberta_plugin.launch.options_file import recipe_path
 from roberta_plugin.launch.recipe_checks import check_changes
 from roberta_plugin.locks import only_process
-from roberta_plugin.pretraining.plan import Plan, check, make_plan
+from roberta_plugin.pretraining.plan import Plan, check, count_symbols, make_plan
 from roberta_plugin.pretraining.ranks import check_cluster, check_start, is_finished, torchrun_rank, train_rank
 from roberta_plugin.pretraining.recipe import load, package_recipes
 from roberta_plugin.pretraining.record import RECORD, check_record, earlier_logs
@@ -95,7 +95,7 @@ def show_plan(request: Request, plan: Plan) -> None:
     if not request.has_data:
         say("A tokenizer and a data-bin will be built first; token counts below are estimates.")
     has_script = request.settings.slurm is not None and request.has_data
-    estimate = "" if has_script else plan.estimated()
+    estimate = "" if has_script else plan.estimated(vocab_size=count_symbols(request))
     say("\n".join([*plan.described(), *filter(None, [estimate]), ""]))
     if has_script:
         submit(plan, dry_run=True)

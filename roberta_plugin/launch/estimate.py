@@ -219,14 +219,12 @@ def memory_bytes(shape: Shape, parsed: Namespace, *, blocks: int) -> float:
     return of_weight * shape.num_parameters + blocks * shape.tokens_per_sample * kept + CUDA_CONTEXT
 
 
-def estimate(parsed: Namespace, *, gpu: str = "", gpu_memory_gb: float = 0.0) -> str:
-    """A pretraining by these options in words: FLOPs; for GPUs, the reference if `gpu` is unknown, hours and memory.
-
-    Empty for other models and tasks, and for a training without --max-update.
-    """
+def estimate(parsed: Namespace, *, gpu: str = "", gpu_memory_gb: float = 0.0, vocab_size: int = 0) -> str:
+    """FLOPs in words, with hours and memory on GPUs; empty for other tasks, and for a training without --max-update."""
     if not all(hasattr(parsed, name) for name in ("mask_prob", "encoder_attention_heads")) or not parsed.max_update:
         return ""
-    shape, ranks, update_freq = model_shape(parsed), parsed.distributed_world_size, int(parsed.update_freq[0])
+    ranks, update_freq, shape = parsed.distributed_world_size, int(parsed.update_freq[0]), model_shape(parsed)
+    shape = replace(shape, vocab_size=vocab_size or shape.vocab_size)
     (drops, recomputes), peak = uses(parsed), half_precision_peak(gpu)
     gpu, peak = (gpu, peak) if peak else (REFERENCE, half_precision_peak(REFERENCE))
     flops = seconds = memory = 0.0
@@ -241,7 +239,8 @@ def estimate(parsed: Namespace, *, gpu: str = "", gpu_memory_gb: float = 0.0) ->
     if not parsed.cpu and number_bytes(parsed) == 2:
         seconds *= half_precision_peak(REFERENCE) / peak * (4 / 3 if recomputes else 1)
         mfu = flops / seconds / ranks / peak
-        words.append(f"{seconds / 3600:.3g} h on {ranks:,} x {gpu}, {100 * mfu:.0f} % of the peak (MFU)")
+        time = f"{seconds / 3600:.3g} h" if seconds > 1800 else f"{seconds / 60:.2g} min"
+        words.append(f"{time} on {ranks:,} x {gpu}, {100 * mfu:.0f} % of the peak (MFU)")
         words.append("not counted: network, validation, checkpoints")
     if not parsed.cpu:
         words.append(f"{memory / 1e9:.0f} GB of a GPU's memory")

@@ -28,6 +28,7 @@ from roberta_plugin.pretraining.choice import (
     most_factor,
     remarks,
     tokens_of_text,
+    vocabulary_size,
 )
 from roberta_plugin.pretraining.ranks import with_training
 from roberta_plugin.pretraining.recipe import Recipe, load
@@ -91,12 +92,15 @@ class Plan:
             yield f"expect   {self._expected()}"
         yield from (f"note     {note}" for note in self.notes)
 
-    def estimated(self) -> str:
-        """FLOPs of the training, and on GPUs its hours and memory, as a line; empty for other models."""
+    def estimated(self, *, vocab_size: int = 0) -> str:
+        """FLOPs of the training, and on GPUs its hours and memory, as a line; empty for other models.
+
+        `vocab_size` is the number of symbols of a tokenizer that is not made yet.
+        """
         from roberta_plugin.launch.estimate import estimate
 
-        gpu = self.machine.gpu_name or self.original.gpu_name
-        words = estimate(self.parsed, gpu=gpu, gpu_memory_gb=self.machine.gpu_memory_gb)
+        gpu, memory = self.machine.gpu_name or self.original.gpu_name, self.machine.gpu_memory_gb
+        words = estimate(self.parsed, gpu=gpu, gpu_memory_gb=memory, vocab_size=vocab_size)
         return f"estimate {words}" if words else ""
 
     def _expected(self) -> str:
@@ -170,6 +174,14 @@ def count_tokens(request: Request) -> TextSize:
     if (tokens := sum(counts)) or not settings.is_text:
         return TextSize(tokens)
     return TextSize(tokens_of_text(text_bytes(settings.reading.sources(settings.data))), is_guess=True)
+
+
+def count_symbols(request: Request) -> int:
+    """Symbols of the tokenizer that will be made of a text; 0 where there is one, or its size is not known."""
+    settings = request.settings
+    if request.has_data or settings.tokenizer is not None:
+        return 0
+    return settings.vocab_size or vocabulary_size(text_bytes(settings.reading.sources(settings.data)))
 
 
 def fit_length(

@@ -16,7 +16,7 @@ from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.recipe_checks import check_changes
 from roberta_plugin.launch.run_folder import write_record
-from roberta_plugin.pretraining.plan import make_plan
+from roberta_plugin.pretraining.plan import count_symbols, make_plan
 from roberta_plugin.pretraining.record import RECORD, check_record, earlier_logs
 from roberta_plugin.pretraining.request import Request
 from roberta_plugin.pretraining.run import command_line, shown, train
@@ -341,7 +341,13 @@ def test_before_there_is_a_tokenizer_the_plan_is_for_the_size_of_the_text(tmp_pa
     text = tmp_path / "text.txt"
     text.write_text("A line of text.\n" * 65_536)
     given = PretrainSettings(data=[str(text)], hours=20.0, output_dir=tmp_path / "run")
-    said = "\n".join(make_plan(Request(given, str(tmp_path / "run" / "data-bin"), ["--cpu"])).described())
+    request = Request(given, str(tmp_path / "run" / "data-bin"), ["--cpu"])
+    plan = make_plan(request)
+    said = "\n".join(plan.described())
+    assert count_symbols(request) == 3200 == count_symbols(replace(request, settings=replace(given, vocab_size=3200)))
+    size = plan.parsed.encoder_embed_dim * (50_265 - 3200) / 1e6  # parameters that the paper's vocabulary would add
+    sizes = [float(plan.estimated(vocab_size=number).split()[-3]) for number in (3200, 0)]
+    assert sizes[1] - sizes[0] == pytest.approx(size, rel=0.02)
     assert "about 260,000 tokens of text" in said and "40.0 passes over the text" in said
     assert "40 passes over the text will finish before 20 hours" in said
 
