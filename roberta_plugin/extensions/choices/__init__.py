@@ -1,5 +1,6 @@
 """Multiple choice: RACE, COPA, ReCoRD, CommonsenseQA.
 
+table_options      options of tables of your own
 training           the loss
 """
 
@@ -18,6 +19,7 @@ EXTENSION = Extension(
             own_options=("labels",),
         )
     },
+    own_options={"choices": ".table_options:ChoiceTableOptions"},
     trainings={"race": TrainingEntry(criterion_options="roberta_plugin.criterions.finetuning_options:LabelsConfig")},
     benchmarks={
         "race": BenchmarkFamily(

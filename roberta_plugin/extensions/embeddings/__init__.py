@@ -1,6 +1,7 @@
 """Vectors of texts, near each other where the texts mean the same.
 
 dataset            batches
+table_options      options of tables of your own
 training           the losses
 training_options   options of fairseq-train
 """
@@ -21,6 +22,7 @@ EXTENSION = Extension(
             own_options=("decimal",),
         )
     },
+    own_options={"embeddings": ".table_options:EmbeddingTableOptions"},
     trainings={
         "roberta_embedding": TrainingEntry(
             ".training_options:RobertaEmbeddingConfig", ".training_options:RobertaEmbeddingCriterionConfig"

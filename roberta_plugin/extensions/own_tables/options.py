@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from argparse import BooleanOptionalAction
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.finetuning.kinds import SCHEMES, kind_class, own_kinds
+from roberta_plugin.finetuning.kinds import kind_class, own_kinds
 from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
 from roberta_plugin.finetuning.options import (
     FileOptions,
     find_own_kind,
     kinds_with,
-    of_kinds,
     of_kinds_with,
     option,
     own_kind_names,
@@ -62,45 +60,6 @@ class TableOptions(FileOptions):
         metavar="COLUMN",
         nargs="+",
     )
-    choices_columns: tuple[str, ...] | None = option(
-        "multiple-choice: columns of the options, or one column of lists",
-        default_text="options",
-        goes_with=of_kinds("multiple-choice"),
-        metavar="COLUMN",
-        nargs="+",
-    )
-    negative_column: tuple[str, ...] | None = option(
-        "embedding: columns of texts that are wrong for the text of --text-column",
-        goes_with=of_kinds("embedding"),
-        metavar="COLUMN",
-        nargs="+",
-    )
-    embedding_loss: str | None = option(
-        "embedding: what is learned",
-        default_text="simcse from texts, multiple-negatives-ranking from pairs and wrong texts, cosine-similarity from "
-        "pairs with a --label-column",
-        goes_with=of_kinds("embedding"),
-        choices=("multiple-negatives-ranking", "triplet", "cosine-similarity", "simcse"),
-    )
-    score_range: tuple[float, ...] | None = option(
-        "embedding: lowest and highest score of --label-column",
-        default_text="0 1",
-        goes_with=of_kinds("embedding"),
-        metavar="NUMBER",
-        nargs=2,
-    )
-    pooling: str | None = option(
-        "embedding: the mean of all tokens, the features of <s>, or the largest values",
-        default_text="as the model that is fine-tuned, else mean",
-        goes_with=of_kinds("embedding"),
-        choices=("mean", "first", "max"),
-    )
-    normalize: bool | None = option(
-        "embedding: give vectors the length 1, or leave theirs",
-        default_text="as the model that is fine-tuned, else theirs",
-        goes_with=of_kinds("embedding"),
-        action=BooleanOptionalAction,
-    )
     id_column: str | None = option(
         "column of the ids in the prediction files (default: the line number)", metavar="COLUMN"
     )
@@ -129,13 +88,6 @@ class TableOptions(FileOptions):
         "separator of the columns of .csv, such as ';' or '\\t'; '\\t' also of a .tsv whose cells are quoted as in CSV",
         default_text="a comma",
         metavar="CHARACTER",
-    )
-    scheme: str | None = option(
-        "tagging: how the tables mark entities; io: by types without letters; plain: the tags are no entities, such as "
-        "parts of speech",
-        default_text="found out",
-        goes_with=of_kinds("tagging"),
-        choices=SCHEMES,
     )
     decimal: str | None = option(
         "decimal mark of the numbers in --label-column",
@@ -199,17 +151,12 @@ class TableOptions(FileOptions):
 
         Values may be those that a prepared folder records: lists instead of tuples, and multi_label for multi-label.
         """
-        set_texts(self, "label_column", "choices_columns", "labels", "label_names", "negative_column")
+        set_texts(self, "label_column", "labels", "label_names")
         if self.kind is not None:
             object.__setattr__(self, "kind", self.kind.replace("_", "-"))
         super().__post_init__()
         if self.delimiter is not None:
             object.__setattr__(self, "delimiter", separator(self.delimiter))
-        if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
-            raise ValueError(
-                f"--score-range {self.score_range[0]:g} {self.score_range[1]:g}: give the lowest score first, then the "
-                "highest."
-            )
         kind, kinds = self.kind or USUAL_KIND, kinds_with("label_columns")
         if len(self.label_column or ()) > 1 and kind not in kinds:
             raise ValueError(

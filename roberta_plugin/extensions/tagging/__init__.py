@@ -3,6 +3,7 @@
 dataset            batches
 head               classes of tokens
 hub                methods of RobertaHub
+table_options      options of tables of your own
 training           the loss
 training_options   options of fairseq-train
 """
@@ -25,6 +26,7 @@ EXTENSION = Extension(
     },
     heads={"token": HeadEntry(".head:TokenHead", ".hub:predict")},
     hub_methods={"token_logits": ".hub:token_logits"},
+    own_options={"tagging": ".table_options:TaggingTableOptions"},
     trainings={
         "roberta_tagging": TrainingEntry(
             ".training_options:RobertaTaggingConfig", "roberta_plugin.criterions.finetuning_options:LabelsConfig"
