@@ -1,4 +1,4 @@
-"""Fields of files that other programs write: used, without effect because of a reason, or read with some values only.
+"""Fields of files that other programs write: known, or read with some values only.
 
 What a field says must not get lost without a word. So each file has a table, and `check_fields` looks at all that a
 file holds: a value that would make another model is refused by name; one that changes what another program does around
@@ -14,34 +14,31 @@ from typing import Any, NamedTuple
 class Field(NamedTuple):
     """What becomes of a field."""
 
-    reason: str  # why it needs nothing, or what is not as the file says
-    allowed: tuple[Any, ...] | None = None  # the only values that are read; None: any
-    is_refused: bool = False  # whether other values are refused; if not, they are named in a note
+    allowed: tuple[Any, ...] | None = None
+    """The only values that are read; None: any."""
+    note: str = ""
+    """What is not as another value says; empty: another value makes another model, and is refused."""
 
 
-USED = Field("used")
+USED = Field()
+FLAG = Field((True, False))
+"""A field that is true or false; texts such as "false", which are true to many a program, are refused."""
+Table = Mapping[str, Field]
 
 
-def without_effect(reason: str) -> Field:
-    """A field whose value changes nothing here."""
-    return Field(reason)
+def known(names: str) -> dict[str, Field]:
+    """Fields that are used whatever they say, or that change no answer, by their names with spaces between."""
+    return dict.fromkeys(names.split(), USED)
 
 
 def only(*values: Any) -> Field:
     """A field that makes another model, unless it has one of these values."""
-    return Field("it would be another model", values, is_refused=True)
+    return Field(values)
 
 
-FLAG = Field("used", (True, False), is_refused=True)
-"""A field that is true or false; texts such as "false", which are true to many a program, are refused."""
-
-
-def noted(reason: str, *values: Any) -> Field:
+def noted(note: str, *values: Any) -> Field:
     """A field that other programs follow and this one does not, unless it has one of these values."""
-    return Field(reason, values)
-
-
-Table = Mapping[str, Field]
+    return Field(values, note)
 
 
 def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy: str) -> list[str]:
@@ -59,11 +56,11 @@ def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy
         if field is None:
             unknown += [f"{name} ({value!r:.40})"] if value else []
         elif field.allowed is not None and not any(_is_same(value, one) for one in field.allowed):
-            if field.is_refused:
+            if not field.note:
                 listed = " or ".join(repr(one) for one in field.allowed if one is not None)
                 read = f"only {listed} is" if listed else "no value is"
                 raise ValueError(f"{where}: {name} is {value!r:.80}, and {read} read here. {remedy}".rstrip())
-            notes.append(f"{where}: {name} is {value!r:.80}, which is not followed: {field.reason}.")
+            notes.append(f"{where}: {name} is {value!r:.80}, which is not followed: {field.note}.")
     if unknown:
         notes.append(f"{where} has fields that are not read here: {', '.join(unknown)}.")
     return notes

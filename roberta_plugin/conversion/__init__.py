@@ -18,6 +18,7 @@ modeling_roberta_plugin  classes of transformers, which an export copies into it
 huggingface_tokenizers   a tokenizer                                 ->  tokenizer.json and its like
 fields                   what becomes of each field of these files
 peft_adapter             low-rank adapters of a model                <-> a folder of peft
+comparison               an imported model and the other program       ->  the same answers, or a refusal
 onnx_model               portable                                    ->  model.onnx, and a model of it for the hub
 model_card               README.md of an export, with code by which transformers gives its answers
 """

@@ -18,6 +18,7 @@ from huggingface_hub import cached_assets_path, constants
 
 from roberta_plugin import __version__, register
 from roberta_plugin.conversion import huggingface, model_card, named_models, onnx_model, peft_adapter
+from roberta_plugin.conversion.comparison import compare
 from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
 from roberta_plugin.conversion.families import check_switches, needs_code
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
@@ -26,7 +27,7 @@ from roberta_plugin.conversion.model_card import CARD, card, numbers_in_words
 from roberta_plugin.conversion.model_files import find_checkpoint, format_of
 from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import write_onnx
-from roberta_plugin.conversion.peft_adapter import with_adapter, write_adapter
+from roberta_plugin.conversion.peft_adapter import compare_with_adapter, with_adapter, write_adapter
 from roberta_plugin.conversion.portable import ENCODER, MASKED_LM, PortableModel, heads_of
 from roberta_plugin.conversion.portable_code import CODE
 from roberta_plugin.conversion.pretrained import build, read_any
@@ -229,11 +230,13 @@ def import_model(settings: ImportSettings) -> ConversionResult:
     source = local_path(settings.source, allow_pickle=settings.allow_pickle)
     adapter = None if settings.adapter is None else local_path(settings.adapter)
     check_output(settings.output_dir, sources=(source, settings.data, settings.tokenizer, adapter))
-    model = read_any(source, data=settings.data, tokenizer=settings.tokenizer)
-    if adapter is not None:
-        model = with_adapter(model, adapter)
-    model = _labelled(model, settings.labels)
     register()
+    model = read_any(source, data=settings.data, tokenizer=settings.tokenizer)
+    base, model = model, model if adapter is None else with_adapter(model, adapter)
+    if not settings.no_comparison:
+        why_not = compare(model) if adapter is None else compare_with_adapter(model, base, adapter)
+        model = replace(model, notes=(*model.notes, *([why_not] if why_not else [])))
+    model = _labelled(model, settings.labels)
     build(model)  # raises where a parameter is missing or has another shape
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, {**record, "notes": list(model.notes)}) as folder:

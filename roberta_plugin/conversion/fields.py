@@ -14,31 +14,29 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from roberta_plugin.data.tokenizers.huggingface_fields import COPY, OF_GENERATION, OF_PYTHON, SHORTEST, well_formed
-from roberta_plugin.foreign_fields import FLAG, USED, Table, check_fields, noted, only, without_effect
+from roberta_plugin.data.tokenizers.huggingface_fields import COPY, SHORTEST, well_formed
+from roberta_plugin.foreign_fields import FLAG, Table, check_fields, known, noted, only
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import saved_options
 from roberta_plugin.settings import short
 
-OF_TRAINING = without_effect("only for fresh weights or for training")
-
+# Used, only for training or generated text, or how the other program opens the file.
 CONFIG: Table = {
-    **dict.fromkeys(
-        (
-            *("model_type", "architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-            *("intermediate_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob"),
-            *("max_position_embeddings", "type_vocab_size", "layer_norm_eps", "classifier_dropout", "id2label"),
-            *(
-                "num_labels",
-                "_num_labels",
-                "fine_tuned_on",
-                "text_layout",
-                "embedding",
-                "decides_by",
-            ),
-        ),
-        USED,
-    ),
+    **known("""
+        model_type architectures vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size
+        hidden_act hidden_dropout_prob attention_probs_dropout_prob max_position_embeddings type_vocab_size
+        layer_norm_eps classifier_dropout id2label label2id num_labels _num_labels fine_tuned_on text_layout embedding
+        decides_by bos_token_id eos_token_id sep_token_id tokenizer_class dtype torch_dtype
+        initializer_range gradient_checkpointing finetuning_task
+        use_cache decoder_start_token_id cross_attention_hidden_size tie_encoder_decoder max_length min_length do_sample
+        early_stopping num_beams num_beam_groups top_k top_p typical_p temperature repetition_penalty length_penalty
+        diversity_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences
+        forced_bos_token_id forced_eos_token_id remove_invalid_values begin_suppress_tokens suppress_tokens
+        exponential_decay_length_penalty output_scores return_dict_in_generate prefix task_specific_params
+        _name_or_path _attn_implementation_autoset attn_implementation chunk_size_feed_forward output_attentions
+        output_hidden_states output_past return_dict torchscript tf_legacy_loss transformers_version use_bfloat16
+        adapters language name
+    """),
     "tie_word_embeddings": FLAG,
     "position_embedding_type": only("absolute", None),
     "pad_token_id": only(1),
@@ -50,43 +48,15 @@ CONFIG: Table = {
     "problem_type": only(None, "", "regression", "single_label_classification", "multi_label_classification"),
     "auto_map": noted("code of other authors is not run", None, {}),
     "sentence_transformers": noted("answers are the model's own numbers, as transformers has them", None, {}),
-    "label2id": without_effect("id2label the other way round"),
-    "tokenizer_class": without_effect("the tokenizer's own files say it"),
-    **dict.fromkeys(("bos_token_id", "eos_token_id", "sep_token_id"), without_effect("the tokenizer's files say it")),
-    **dict.fromkeys(("dtype", "torch_dtype"), without_effect("the weights themselves have a type")),
-    **dict.fromkeys(("initializer_range", "gradient_checkpointing", "finetuning_task"), OF_TRAINING),
-    **dict.fromkeys(
-        (
-            *("use_cache", "decoder_start_token_id", "cross_attention_hidden_size", "tie_encoder_decoder"),
-            *("max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "top_k"),
-            *("top_p", "typical_p", "temperature", "repetition_penalty", "length_penalty", "diversity_penalty"),
-            *("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences"),
-            *("forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values", "begin_suppress_tokens"),
-            *("exponential_decay_length_penalty", "suppress_tokens", "output_scores", "return_dict_in_generate"),
-            *("prefix", "task_specific_params"),
-        ),
-        OF_GENERATION,
-    ),
-    **dict.fromkeys(
-        (
-            *("_name_or_path", "_attn_implementation_autoset", "attn_implementation", "chunk_size_feed_forward"),
-            *(
-                "output_attentions",
-                "output_hidden_states",
-                "output_past",
-                "return_dict",
-                "torchscript",
-                "tf_legacy_loss",
-            ),
-            *("transformers_version", "use_bfloat16", "adapters", "language", "name"),
-        ),
-        OF_PYTHON,
-    ),
 }
 
 # What peft adds to the weights, and what would change them otherwise.
 ADAPTER: Table = {
-    **dict.fromkeys(("r", "lora_alpha", "modules_to_save"), USED),
+    **known("""
+        r lora_alpha modules_to_save target_modules exclude_modules layers_to_transform layers_pattern
+        lora_dropout loftq_config eva_config corda_config runtime_config qalora_group_size task_type auto_mapping
+        peft_version base_model_name_or_path revision inference_mode megatron_config megatron_core
+    """),
     "use_rslora": FLAG,
     "peft_type": only("LORA"),
     # These take their share out of the base model's weights, which then are not those of its own folder.
@@ -103,21 +73,6 @@ ADAPTER: Table = {
         ),
         only(None, {}, []),
     ),
-    **dict.fromkeys(
-        ("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
-        without_effect("the weights are there for these layers alone"),
-    ),
-    **dict.fromkeys(
-        ("lora_dropout", "loftq_config", "eva_config", "corda_config", "runtime_config", "qalora_group_size"),
-        OF_TRAINING,
-    ),
-    **dict.fromkeys(
-        (
-            *("task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode"),
-            *("megatron_config", "megatron_core"),
-        ),
-        OF_PYTHON,
-    ),
 }
 
 _IDENTITY = "torch.nn.modules.linear.Identity"
@@ -125,7 +80,7 @@ _IDENTITY = "torch.nn.modules.linear.Identity"
 MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
 """Parts of a model that are read; dropout does nothing in a trained one."""
 POOLING: Table = {
-    "pooling_mode": USED,
+    **known("pooling_mode embedding_dimension word_embedding_dimension include_prompt"),
     **dict.fromkeys(
         (
             *("pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_max_tokens"),
@@ -133,16 +88,13 @@ POOLING: Table = {
         ),
         FLAG,
     ),
-    **dict.fromkeys(("embedding_dimension", "word_embedding_dimension"), without_effect("the weights say it")),
-    "include_prompt": without_effect("there is no prompt"),
 }
 SENTENCE_BERT: Table = {
-    "max_seq_length": USED,
+    **known("max_seq_length model_args tokenizer_args config_args"),
     "do_lower_case": only(False, None),
     "transformer_task": only("feature-extraction", None),
     "module_output_name": only("token_embeddings", None),
     "modality_config": only({"text": {"method": "forward", "method_output_name": "last_hidden_state"}}, None),
-    **dict.fromkeys(("model_args", "tokenizer_args", "config_args"), OF_PYTHON),
 }
 CROSS_ENCODER: Table = {  # instead, of a model with a head for classes or a score
     **SENTENCE_BERT,
@@ -151,14 +103,13 @@ CROSS_ENCODER: Table = {  # instead, of a model with a head for classes or a sco
     "modality_config": only({"text": {"method": "forward", "method_output_name": "logits"}}),
 }
 SENTENCE_TRANSFORMERS: Table = {
-    **dict.fromkeys(("prompts", "model_type"), USED),
+    **known("prompts model_type __version__"),
     "default_prompt_name": only(None),
     "similarity_fn_name": noted(
         "vectors are answers here, and an export compares them by their cosine", "cosine", None
     ),
     "activation_fn": noted("answers are the model's own numbers, as transformers has them", _IDENTITY),
     "truncate_dim": noted("vectors are whole", None),
-    "__version__": OF_PYTHON,
 }
 
 # Of checkpoints of fairseq: what its sentence_prediction puts around texts, and what prepares texts in its hub.

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roberta_plugin.conversion.fields import CONFIG, OF_TRAINING, rotary_base
+from roberta_plugin.conversion.fields import CONFIG, rotary_base
 from roberta_plugin.conversion.portable import MASKED_LM, translate
-from roberta_plugin.foreign_fields import FLAG, USED, Table, only, without_effect
+from roberta_plugin.foreign_fields import FLAG, Table, known, only
 from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.settings import short
 
@@ -37,32 +37,21 @@ OF_ROBERTA: tuple[str, ...] = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act", "type_vocab_size", "layer_norm_eps"),
     "position_embedding_type",
 )
-_OF_OTHER_HEADS = without_effect("only the masked-LM head is read")
+# Used, of the other heads, or how the other program computes the same.
 FIELDS: Table = {
     **CONFIG,
-    **dict.fromkeys(
-        (
-            *("hidden_activation", "norm_eps", "local_attention", "layer_types", "rope_parameters"),
-            *("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta", "classifier_activation"),
-            *("embedding_dropout", "attention_dropout", "mlp_dropout"),
-        ),
-        USED,
-    ),
+    **known("""
+        hidden_activation norm_eps local_attention layer_types rope_parameters global_attn_every_n_layers
+        global_rope_theta local_rope_theta classifier_activation embedding_dropout attention_dropout mlp_dropout
+        classifier_dropout pad_token_id cls_token_id position_embedding_type layer_norm_eps sparse_pred_ignore_index
+        initializer_cutoff_factor deterministic_flash_attn reference_compile repad_logits_with_grad
+    """),
     **dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"), FLAG),
     "decoder_bias": only(True, None),
     "sparse_prediction": only(False, None),
     # It would set local_attention.
     **dict.fromkeys(("rope_scaling", "head_dim", "sliding_window"), only(None)),
     "classifier_pooling": only("cls", "mean", None),  # without effect on the masked-LM head, the only one
-    "classifier_dropout": _OF_OTHER_HEADS,
-    **dict.fromkeys(("pad_token_id", "cls_token_id"), without_effect("the tokenizer's files say it")),
-    **dict.fromkeys(("position_embedding_type", "layer_norm_eps"), without_effect("ModernBERT does not read it")),
-    "sparse_pred_ignore_index": without_effect("only with sparse_prediction"),
-    "initializer_cutoff_factor": OF_TRAINING,
-    **dict.fromkeys(
-        ("deterministic_flash_attn", "reference_compile", "repad_logits_with_grad"),
-        without_effect("how the other program computes the same"),
-    ),
 }
 _BIASES = ("attention_bias", "mlp_bias", "classifier_bias")
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"

@@ -6,6 +6,7 @@ the head as a whole, which peft calls a module to save. The model below, without
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
 from collections.abc import Mapping
@@ -16,13 +17,22 @@ from typing import Any
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers
+from roberta_plugin.conversion.comparison import compare
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
 from roberta_plugin.conversion.families import family_of, layers_of, trust
 from roberta_plugin.conversion.fields import check_adapter
 from roberta_plugin.conversion.huggingface import complete, read_safetensors, write_weights
 from roberta_plugin.conversion.huggingface_model import TRUNK, check_head, to_hugging_face, with_base_prefix
 from roberta_plugin.conversion.model_files import ADAPTER_CONFIG as CONFIG
-from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, task_state, translate
+from roberta_plugin.conversion.portable import (
+    MASKED_LM,
+    Head,
+    PortableModel,
+    encoder_alone,
+    formats,
+    task_state,
+    translate,
+)
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.adapters import merge
 
@@ -41,6 +51,21 @@ def usage(model: PortableModel) -> str:
         f'base = {name}.from_pretrained("THAT MODEL", num_labels={model.head.num_outputs}{trust(model)})\n'
         'model = PeftModel.from_pretrained(base, "FOLDER")\n```'
     )
+
+
+def compare_with_adapter(model: PortableModel, base: PortableModel, folder: Path) -> str:
+    """Compare a model that has the adapters of a folder with peft's, or without peft the base alone: see `compare`."""
+    if importlib.util.find_spec("peft") is None:
+        return compare(base)
+    if any(name.startswith(f"{_PREFIX}encoder.layer.") for name in read_safetensors(folder / WEIGHTS)):  # has no head
+        model = replace(model, head=encoder_alone())
+
+    def adapt(theirs: Any) -> Any:
+        from peft import PeftModel
+
+        return PeftModel.from_pretrained(theirs, folder)
+
+    return compare(model, adapt=adapt)
 
 
 def write_adapter(model: PortableModel, folder: Path) -> None:

@@ -88,6 +88,11 @@ class ImportSettings:
     labels: tuple[str, ...] | None = setting(
         None, "names of the classes, if the source has none", nargs="+", metavar="NAME"
     )
+    no_comparison: bool = setting(
+        False,
+        "import a folder of Hugging Face without comparing tokens and answers with those of transformers, which is "
+        "done where that is installed",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

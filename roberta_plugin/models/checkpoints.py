@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from roberta_plugin.checkpoint_files import REMEDY, read_tensors
-from roberta_plugin.foreign_fields import USED, Table, check_fields, only, without_effect
+from roberta_plugin.foreign_fields import USED, Table, check_fields, known, only
 from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, SWITCHES, FastRobertaConfig, read_config
 from roberta_plugin.models.encoder import PARTS, aliases
 from roberta_plugin.models.head_parameters import HasHeads
@@ -273,20 +273,14 @@ _NAMES = ("activation_fn", "pooler_activation_fn")
 _SHARING = ("share_layers", "share_parts")
 _KEPT = (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING, *SWITCHES)
 INITIAL = ("init_std", "init_attention", "zero_init_residual")
-# Options of fairseq's RoBERTa, and of the encoder below it, beside those above.
-_ONLY_IN_TRAINING = without_effect("only in training")
+# Options of fairseq's RoBERTa and of the encoder below it; the known ones are of training, or the weights say them.
 FAIRSEQ: Table = {
     **dict.fromkeys(_KEPT, USED),
-    **dict.fromkeys(("max_positions", "max_source_positions"), without_effect("the weights say it")),
-    "load_checkpoint_heads": without_effect("all heads of a checkpoint are read"),
-    "encoder_layers_to_keep": without_effect("the weights have these layers alone"),
-    **dict.fromkeys(
-        ("checkpoint_activations", "offload_activations", "min_params_to_wrap", "relu_dropout"), _ONLY_IN_TRAINING
-    ),
-    **dict.fromkeys(
-        ("mha_reg_scale_factor", "ffn_reg_scale_factor", "mha_heads_to_keep", "ffn_blocks_to_remove"),
-        _ONLY_IN_TRAINING,
-    ),
+    **known("""
+        max_positions max_source_positions load_checkpoint_heads encoder_layers_to_keep checkpoint_activations
+        offload_activations min_params_to_wrap relu_dropout mha_reg_scale_factor ffn_reg_scale_factor mha_heads_to_keep
+        ffn_blocks_to_remove
+    """),
     **dict.fromkeys(("encoder_learned_pos", "no_scale_embedding"), only(True, None)),
     **dict.fromkeys(
         ("no_token_positional_embeddings", "adaptive_input", "cross_self_attention", "d2v2_multi"), only(False, None)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.data.tokenizers.additions import MASK_OF_BERT
-from roberta_plugin.foreign_fields import USED, Table, check_fields, noted, only, without_effect
+from roberta_plugin.foreign_fields import Table, check_fields, known, noted, only
 from roberta_plugin.json_files import read_json
 
 SHORTEST = 6  # tokens, of a pair: `<s> a </s> </s> b </s>`
@@ -24,86 +24,55 @@ _JOINS_OTHERWISE = (
     "joins symbols and texts otherwise than RoBERTa's, which is not followed: a text is "
     f"{' '.join(_ONE_TEXT)}, a pair is {' '.join(_TWO_TEXTS)}."
 )
-_OF_TEXT = without_effect("only for ids back to text, which the pieces themselves are")
-_OF_LENGTHS = without_effect("lengths are options here, and transformers sets them anew in each call")
-OF_PYTHON = without_effect("how the other program opens the file")
-_OF_POSITIONS = without_effect("positions come from the text itself")
-_EVERY_BYTE_IS_KNOWN = without_effect("every byte has an id, so nothing is unknown")
-OF_GENERATION = without_effect("only for generated text")
-
-TOKENIZER: Table = {
-    **dict.fromkeys(("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "model"), USED),
-    "version": without_effect("of the format, which has one"),
-    "truncation": _OF_LENGTHS,
-    "padding": _OF_LENGTHS,
-    "decoder": _OF_TEXT,
-}
-_TYPE = {"type": USED}
-_NO_AFFIXES = {"continuing_subword_prefix": only("", None), "end_of_word_suffix": only("", None)}
 _WORD_MARK = "\u2581"
-# Steps of tokenizer.json by what they are and by their type; others are refused.
+
+TOKENIZER: Table = known(
+    "added_tokens normalizer pre_tokenizer post_processor model version truncation padding decoder"
+)
+# Steps of tokenizer.json by what they are and by their type; others are refused. Positions come from the text itself,
+# and every byte has an id of byte-level BPE.
 STEPS: Mapping[str, Mapping[str, Table]] = {
     "model": {
         "BPE": {
-            **_TYPE,
-            **_NO_AFFIXES,
-            **dict.fromkeys(("vocab", "merges"), USED),
+            **known("type vocab merges unk_token fuse_unk byte_fallback"),
+            **dict.fromkeys(("continuing_subword_prefix", "end_of_word_suffix"), only("", None)),
             "dropout": only(None, 0.0),
-            **dict.fromkeys(("unk_token", "fuse_unk", "byte_fallback"), _EVERY_BYTE_IS_KNOWN),
             "ignore_merges": only(False, None),
         },
-        "Unigram": {
-            **_TYPE,
-            **dict.fromkeys(("vocab", "unk_id"), USED),
-            "byte_fallback": only(False, None),
-        },
-        "WordLevel": {**_TYPE, "vocab": USED, "unk_token": only("<unk>")},
+        "Unigram": {**known("type vocab unk_id"), "byte_fallback": only(False, None)},
+        "WordLevel": {**known("type vocab"), "unk_token": only("<unk>")},
     },
-    "BPE normalizer": {"NFC": _TYPE},  # and those of an export
+    "BPE normalizer": {"NFC": known("type")},  # and those of an export
     "BPE pre_tokenizer": {
-        "ByteLevel": {**_TYPE, "add_prefix_space": USED, "trim_offsets": _OF_POSITIONS, "use_regex": only(True, None)}
+        "ByteLevel": {**known("type add_prefix_space trim_offsets"), "use_regex": only(True, None)},
     },
-    "WordLevel pre_tokenizer": {"WhitespaceSplit": _TYPE},
+    "WordLevel pre_tokenizer": {"WhitespaceSplit": known("type")},
     "Unigram normalizer": {
-        "Sequence": {**_TYPE, "normalizers": USED},
-        "Precompiled": {**_TYPE, "precompiled_charsmap": USED},
+        "Sequence": known("type normalizers"),
+        "Precompiled": known("type precompiled_charsmap"),
         "Replace": {
-            **_TYPE,
+            **known("type"),
             "pattern": only({"Regex": " {2,}"}, {"String": "\n"}, {"String": "\r"}, {"String": "\t"}),
             "content": only(" ", _WORD_MARK),
         },
-        "Strip": {
-            **_TYPE,
-            **dict.fromkeys(
-                ("strip_left", "strip_right"), without_effect("SentencePiece drops white space there, too")
-            ),
-        },
+        "Strip": known("type strip_left strip_right"),  # SentencePiece drops white space there, too
     },
     "Unigram pre_tokenizer": {
-        "Sequence": {**_TYPE, "pretokenizers": USED},
-        "WhitespaceSplit": _TYPE,
+        "Sequence": known("type pretokenizers"),
+        "WhitespaceSplit": known("type"),
         "Metaspace": {
-            **_TYPE,
+            **known("type str_rep split"),
             "replacement": only(_WORD_MARK),
             "add_prefix_space": only(True, None),
             "prepend_scheme": only("always", None),
-            "str_rep": without_effect("the replacement once more"),
-            "split": without_effect("pieces have the mark at their begin alone"),
         },
     },
     "post_processor": {
-        "RobertaProcessing": {
-            **_TYPE,
-            **dict.fromkeys(("trim_offsets", "add_prefix_space"), _OF_POSITIONS),
-            **dict.fromkeys(("sep", "cls"), USED),
-        },
-        "BertProcessing": {**_TYPE, **dict.fromkeys(("sep", "cls"), USED)},
-        "TemplateProcessing": {**_TYPE, **dict.fromkeys(("single", "pair", "special_tokens"), USED)},
-        "ByteLevel": {
-            **_TYPE,
-            **dict.fromkeys(("trim_offsets", "add_prefix_space", "use_regex"), _OF_POSITIONS),
-        },
-        "Sequence": {**_TYPE, "processors": USED},
+        "RobertaProcessing": known("type trim_offsets add_prefix_space sep cls"),
+        "BertProcessing": known("type sep cls"),
+        "TemplateProcessing": known("type single pair special_tokens"),
+        "ByteLevel": known("type trim_offsets add_prefix_space use_regex"),
+        "Sequence": known("type processors"),
     },
 }
 # The pre_tokenizer without which texts would get other pieces
@@ -124,35 +93,25 @@ SYMBOLS: Table = {
     "unk_token": only("<unk>", None),
     "pad_token": only("<pad>", None),
     "mask_token": only("<mask>", None),
-    **dict.fromkeys(("additional_special_tokens", "extra_special_tokens"), USED),
+    **known("additional_special_tokens extra_special_tokens"),
 }
 _ROBERTAS = [f"{name}Tokenizer{fast}" for name in ("Roberta", "XLMRoberta", "Camembert") for fast in ("", "Fast")]
 _OF_ANY_STEPS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+# Lengths are options here, and special symbols in a text are text; the tokenizers of RoBERTa do not read do_lower_case.
 TOKENIZER_CONFIG: Table = {
     **SYMBOLS,
-    **dict.fromkeys(("add_prefix_space", "added_tokens_decoder", "model_max_length", "max_len"), USED),
+    **known("""
+        add_prefix_space added_tokens_decoder model_max_length max_len clean_up_tokenization_spaces errors trim_offsets
+        do_lower_case split_special_tokens max_length stride truncation_strategy pad_to_multiple_of pad_token_type_id
+        model_input_names chat_template backend from_slow is_local legacy local_files_only merges_file name_or_path
+        processor_class special_tokens_map_file tokenizer_file use_fast vocab_file __version__
+    """),
     "tokenizer_class": noted("its files are read as those of a RoBERTa", *_ROBERTAS, *_OF_ANY_STEPS, None),
     "truncation_side": noted("texts lose what is at their end", "right", None),
     "padding_side": noted("heads read <s> here, and transformers' the padding that is on the left", "right", None),
     **dict.fromkeys(("add_bos_token", "add_eos_token"), only(True, None)),
     "sp_model_kwargs": only({}, None),
     "auto_map": noted("code of other authors is not run", None, {}),
-    **dict.fromkeys(("clean_up_tokenization_spaces", "errors"), _OF_TEXT),
-    "trim_offsets": _OF_POSITIONS,
-    "do_lower_case": without_effect("the tokenizers of RoBERTa do not read it"),
-    "split_special_tokens": without_effect("special symbols in a text are text here"),
-    **dict.fromkeys(
-        ("max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "pad_token_type_id"), _OF_LENGTHS
-    ),
-    "model_input_names": without_effect("the model has ids and a mask of padding"),
-    "chat_template": OF_GENERATION,
-    **dict.fromkeys(
-        (
-            *("backend", "from_slow", "is_local", "legacy", "local_files_only", "merges_file", "name_or_path"),
-            *("processor_class", "special_tokens_map_file", "tokenizer_file", "use_fast", "vocab_file", "__version__"),
-        ),
-        OF_PYTHON,
-    ),
 }
 
 

@@ -1,0 +1,214 @@
+"""An imported model beside the program that it comes from, where that is installed: the same ids and the same answers?
+
+A handful of texts goes through both tokenizers and both models. A difference is refused with its size, whatever it
+comes from: a field of a file that the tables of fields do not know, an odd tokenizer, or a fault of the reading.
+
+Why there are tables as well (`fields`, `data/tokenizers/huggingface_fields`): of 391 folders with odd fields, from
+public reports and from tests, 38 had other answers than the other program. The tables refused 32 of them and named 4,
+this check refused all; of six faults in our own reading the tables noticed none, this check all. But it needs the other
+program, and it sees one version of it: transformers 5 leaves out steps of tokenizer.json that other versions and
+programs follow. 50 folders that it reads as we do are therefore refused by their tables alone.
+
+Shapes: B texts, T positions, D model dimension, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from roberta_plugin.conversion.huggingface import read_config
+from roberta_plugin.conversion.model_files import ADAPTER_CONFIG
+from roberta_plugin.conversion.portable import MASKED_LM, PortableModel
+from roberta_plugin.conversion.pretrained import build
+from roberta_plugin.data.tokenizers.huggingface import their_ids
+from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.layouts.texts import Encoder
+from roberta_plugin.finetuning.records import as_read
+from roberta_plugin.models.heads import pool
+
+TEXTS = (
+    "Hello world, it's 3.14 o'clock; isn't it?",
+    "Two  spaces, (brackets) [and] {more}: ALL CAPS, MiXed, snake_case, http://a.b/c?d=1&e=2, 1234567890",
+    "\u00c9lan vital, na\u00efve Z\u00fcrich, \u0440\u0443\u0441\u0441\u043a\u0438\u0439, \u0395\u03bb\u03bb\u03ac",
+    "\u6570\u5b57 123,456 \u3068\u6f22\u5b57\u3002\u3053\u308c\u306f\u6587\u3067\u3059 \uc548\ub155\ud558\uc138\uc694",
+    "\u0627\u0644\u0633\u0644\u0627\u0645 \u0939\u093f\u0928\u094d\u0926 \u0e20\u0e32\u0e29 \u05e9\u05dc\u05d5\u05dd",
+    "Emoji \U0001f600 \U0001f469\u200d\U0001f469\u200d\U0001f467 \U0001f6a2\ufe0f, \u2026 \u201cquotes\u201d",
+    "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all. " * 8,
+)
+"""White space, accents, scripts, digits, emoji, and a long text.
+
+What both sides are known to read otherwise is not among them: see the notes of an import.
+"""
+TOLERANCE = 1e-3  # of the largest number
+_KERNELS = "sdpa"  # whatever config.json says, which can name code at the hub
+_UNTRUSTED: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+_LONGEST = 300  # positions; longer than the windows of ModernBERT
+
+
+def compare(model: PortableModel, *, adapt: Callable[[Any], Any] | None = None) -> str:
+    """Refuse a model that answers otherwise than its folder in transformers; why it was not compared, or empty.
+
+    `adapt` adds an adapter to the model of transformers.
+
+    Raises:
+        ValueError: with the size of the difference.
+    """
+    folder = model.path if model.path.is_dir() else model.path.parent
+    if model.source != "huggingface" or not _is_installed("transformers"):
+        return ""
+    if read_config(folder).get("auto_map") or (folder / ADAPTER_CONFIG).is_file():
+        return ""  # code of other authors is not run; adapters beside the weights are added there, as a note says
+    try:
+        with _quiet():
+            _compare_ids(model, folder)
+            _compare_answers(model, folder, adapt)
+            if (folder / "modules.json").is_file() and model.head.is_encoder and _is_installed("sentence_transformers"):
+                _compare_vectors(model, folder)
+    except _NotOpenedError as error:
+        return f"{folder} was not compared with transformers, which does not open it ({error})."
+    return ""
+
+
+class _NotOpenedError(Exception):
+    """The other program does not open the folder."""
+
+
+@contextlib.contextmanager
+def _theirs() -> Iterator[None]:
+    """What is done by the other program; its errors are its own."""
+    try:
+        yield
+    except Exception as error:
+        first = next(filter(None, map(str.strip, str(error).splitlines())), "")
+        raise _NotOpenedError(f"{type(error).__name__}: {first[:200]}") from error
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _order(model: PortableModel) -> Any:
+    """Their id of each of our ids (V,)."""
+    order = their_ids(model.tokenizer, model.vocabulary.symbols)
+    return np.arange(len(model.vocabulary)) if order is None else order
+
+
+def _compare_ids(model: PortableModel, folder: Path) -> None:
+    """Compare the ids of texts, without the symbols around them, about which there is a note."""
+    texts = [as_read(text, "stripped" if model.white_space == "kept" else model.white_space) for text in TEXTS]
+    with _theirs():
+        from transformers import AutoTokenizer
+
+        theirs = AutoTokenizer.from_pretrained(folder, **_UNTRUSTED)
+        found = [list(theirs(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    encoder, order = Encoder(model.tokenizer, model.vocabulary), _order(model)
+    for text, wanted in zip(texts, found, strict=True):
+        ours = order[encoder.ids(text)].tolist()
+        if ours != wanted:
+            pairs = zip(ours, wanted, strict=False)
+            at = next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(ours), len(wanted)))
+            raise ValueError(
+                f"{folder}: the tokenizer gives other ids here than in transformers: {text[:40]!r} has "
+                f"{len(ours)} tokens, and there {len(wanted)}; from token {at} on they are {ours[at : at + 3]}, and "
+                f"there {wanted[at : at + 3]}. Use it with transformers, or import it with --no-comparison."
+            )
+
+
+def _compare_answers(model: PortableModel, folder: Path, adapt: Callable[[Any], Any] | None) -> None:
+    """Compare the logits of the head, or the features of an encoder, padded and alone, which run by other kernels."""
+    with _theirs():
+        import transformers
+
+        suffix, number = model.head.hugging_face.suffix, model.head.num_outputs
+        labels = {"num_labels": number} if adapt is not None and number else {}
+        name = "AutoModel" if suffix == "Model" else f"AutoModel{suffix}"
+        opened = getattr(transformers, name).from_pretrained(
+            folder, dtype=torch.float32, attn_implementation=_KERNELS, **_UNTRUSTED, **labels
+        )
+        theirs = (opened if adapt is None else adapt(opened)).eval()
+    ours: Any = build(model)
+    order = torch.from_numpy(_order(model).astype(np.int64))
+    longest = min(_LONGEST, int(model.state["cfg"]["model"]["max_positions"]))
+    drawn = torch.randint(5, len(order), (longest - 2,), generator=torch.Generator().manual_seed(1)).tolist()
+    for rows in (_rows(model, longest), [[model.vocabulary.bos_id, *drawn, model.vocabulary.eos_id]]):
+        ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=model.vocabulary.pad_id)
+        is_token = ids != model.vocabulary.pad_id
+        is_choice = model.head.kind == "multiple_choice"
+        inputs = {"input_ids": order[ids], "attention_mask": is_token.long()}
+        with torch.no_grad(), _theirs():
+            out = theirs(
+                **{key: value[None] if is_choice else value for key, value in inputs.items()}, return_dict=True
+            )
+        names = [key for key in ("last_hidden_state", "logits", "start_logits", "end_logits") if key in out]
+        for key, found in zip(names, _answers(model, ours, ids), strict=False):
+            wanted = out[key][..., order] if model.head.kind == MASKED_LM else out[key]
+            wanted = wanted.reshape(found.shape) if is_choice else wanted
+            kept = is_token if found.shape[:2] == is_token.shape == wanted.shape[:2] else ...
+            _check_same(found[kept], wanted[kept], folder, "answers")
+
+
+def _answers(model: PortableModel, ours: Any, ids: Tensor) -> Sequence[Tensor]:
+    """Our outputs for ids (B, T): logits of the head, or features (B, T, D)."""
+    with torch.no_grad():
+        if model.head.is_encoder:
+            return [ours(ids, features_only=True, has_padding=True)[0]]
+        out = ours(ids, head=None if model.head.kind == MASKED_LM else model.head.name, has_padding=True)[0]
+    return [out] if isinstance(out, Tensor) else list(out)
+
+
+def _compare_vectors(model: PortableModel, folder: Path) -> None:
+    """Compare the vectors of texts with those of sentence-transformers."""
+    with _theirs():
+        from sentence_transformers import SentenceTransformer
+
+        own = {"attn_implementation": _KERNELS}
+        theirs = SentenceTransformer(str(folder), device="cpu", model_kwargs=own, **_UNTRUSTED)
+        wanted = theirs.encode(list(TEXTS), convert_to_tensor=True)
+    rows = _rows(model, int(identity.read_record(model.state)["settings"]["max_length"]))
+    ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=model.vocabulary.pad_id)
+    pooling, is_normalized = model.vectors
+    found = pool(_answers(model, build(model), ids)[0], ids != model.vocabulary.pad_id, pooling)
+    _check_same(F.normalize(found, dim=-1) if is_normalized else found, wanted, folder, "vectors")
+
+
+def _rows(model: PortableModel, longest: int) -> list[list[int]]:
+    """The ids of each text with the symbols around it."""
+    encoder = Encoder(model.tokenizer, model.vocabulary)
+    return [encoder.join(encoder.ids(text.strip()), max_length=longest).tolist() for text in TEXTS]
+
+
+def _check_same(found: Tensor, wanted: Tensor, folder: Path, what: str) -> None:
+    most = float(wanted.abs().max())
+    difference = float((found - wanted).abs().max()) if found.shape == wanted.shape else float("inf")
+    if not difference <= TOLERANCE * most:
+        raise ValueError(
+            f"{folder}: the {what} differ from transformers' by {difference:.3g}, where the largest number is "
+            f"{most:.3g}. Use it with transformers, or import it with --no-comparison."
+        )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the other program's bars and warnings."""
+    disabled = logging.root.manager.disable
+    with warnings.catch_warnings(), open(os.devnull, "w", encoding="utf-8") as nowhere:
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        try:
+            with contextlib.redirect_stderr(nowhere):
+                yield
+        finally:
+            logging.disable(disabled)
