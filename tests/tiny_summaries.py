@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from roberta_plugin.extensions.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_benchmarks import words_tokenizer
 

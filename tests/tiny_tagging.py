@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from roberta_plugin.finetuning.kinds.entities import Entity, tags_of
+from roberta_plugin.extensions.tagging.entities import Entity, tags_of
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_benchmarks import prepared_of
 

@@ -19,7 +19,7 @@ from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from roberta_plugin.finetuning.kinds import KINDS, SCHEMES, own_kinds
+from roberta_plugin.finetuning.kinds import KINDS, own_kinds
 from roberta_plugin.registry import BENCHMARKS
 from roberta_plugin.settings import Checked, is_given, option_field, setting
 
@@ -121,34 +121,6 @@ class XnliOptions(TaskOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadOptions(FileOptions):
-    """Options of squad1 and squad2."""
-
-    question_length: int | None = option("tokens of a question; longer ones are cut", default_text=64, smallest=1)
-    doc_stride: int | None = option(
-        "tokens of the passage between the starts of two windows",
-        default_text="128, or half the room for the passage",
-        smallest=1,
-    )
-    strict: bool = option(
-        "refuse answers that are not at their answer_start, instead of looking for them", default=False
-    )
-    n_best: int | None = option(
-        "candidate answers written for each question", default_text=20, stage="score", smallest=1
-    )
-    max_answer_length: int | None = option("most tokens of an answer", default_text=30, stage="score", smallest=1)
-    null_threshold: float | None = option(
-        "probability of no answer above which a question is left unanswered",
-        default_text="the threshold with the best F1 on the development set",
-        stage="score",
-        smallest=0.0,
-        largest=1.0,
-        metavar="P",
-        tasks=("squad2",),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class RaceOptions(TaskOptions):
     """Options of race and multiple_choice."""
 
@@ -163,107 +135,11 @@ class RaceOptions(TaskOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaggingOptions(FileOptions):
-    """Options of conll2003, wnut17 and tagging."""
-
-    doc_stride: int | None = option(
-        "tokens between the starts of two windows of a text that does not fit into one", default_text=128, smallest=1
-    )
-    label_pieces: str | None = option(
-        "which tokens of a word learn its tag (first); the first one also gives the prediction",
-        choices=("first", "all"),
-    )
-    context: str | None = option(
-        "what the model reads at once: each sentence alone (sentence), or a whole document in windows",
-        choices=("sentence", "document"),
-    )
-    tokens_column: str | None = option(
-        "column of the words: its number from 1 on (1), its name in the first line or in CoNLL-U (FORM), or a field of "
-        "JSON Lines (tokens)",
-        metavar="COLUMN",
-    )
-    tags_column: str | None = option(
-        "the same for the tags (the last column; of CoNLL-U UPOS, or a feature such as Case; the field tags or "
-        "ner_tags)",
-        metavar="COLUMN",
-    )
-    scheme: str | None = option(
-        "how the files mark entities (default: found out); io: by types without letters; plain: the tags are no "
-        "entities, such as parts of speech",
-        choices=SCHEMES,
-    )
-    types: str | None = option(
-        "types of the entities, separated by commas (default: those of the files)", metavar="TYPES", tasks=("tagging",)
-    )
-    label_names: tuple[str, ...] | None = option(
-        "names of the tags 0, 1, ..., where a file has numbers and does not carry their names",
-        metavar="TAG",
-        nargs="+",
-        tasks=("tagging",),
-    )
-    strict: bool = option(
-        "refuse tags that are not valid in their scheme, instead of reading them as conlleval does", default=False
-    )
-    valid_sequences: bool = option(
-        "choose the most probable sequence of tags among those that are valid", stage="score", default=False
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class SuperGlueOptions(TaskOptions):
     """Options of WinoGrande; the other tasks of SuperGLUE have none."""
 
     size: str | None = option(
         "size of the training set (xl)", choices=("xs", "s", "m", "l", "xl"), tasks=("WinoGrande",)
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SummariesOptions(FileOptions):
-    """Options of summaries and cnn_dailymail."""
-
-    sentence_length: int | None = option("tokens of a sentence; longer ones are cut", default_text=200, smallest=1)
-    doc_stride: int | None = option(
-        "tokens between the starts of two windows of a document that does not fit into one",
-        default_text="half of --max-length",
-        smallest=1,
-    )
-    oracle_sentences: int | None = option(
-        "most sentences of a document that are labelled as its summary", default_text=3, smallest=1
-    )
-    id_field: str | None = option(
-        "column of the id (id; without one, the number of the line)", metavar="FIELD", tasks=("summaries",)
-    )
-    text_field: str | None = option(
-        "column of the text, or of a list of its sentences (text)", metavar="FIELD", tasks=("summaries",)
-    )
-    summary_field: str | None = option(
-        "column of the summary, or of a list of its sentences (summary)", metavar="FIELD", tasks=("summaries",)
-    )
-    train: str | None = option(
-        "table in --raw to train on, if its name differs from the usual ones", metavar="FILE", tasks=("summaries",)
-    )
-    valid: str | None = option("file of the development set", metavar="FILE", tasks=("summaries",))
-    test: str | None = option("file of the test set", metavar="FILE", tasks=("summaries",))
-    num_sentences: int | None = option("sentences of a summary", default_text=3, stage="score", smallest=1)
-    length_share: float | None = option(
-        "instead of a number of sentences: the share of the document's words that a summary has at least",
-        stage="score",
-        excludes=("num_sentences",),
-        smallest=0.0,
-        largest=1.0,
-        metavar="SHARE",
-    )
-    min_probability: float | None = option(
-        "instead of a number of sentences: choose those with this probability or more",
-        stage="score",
-        excludes=("num_sentences", "length_share"),
-        smallest=0.0,
-        largest=1.0,
-        metavar="P",
-    )
-    no_trigram_blocking: bool = option(
-        "also choose sentences that share three words in a row with one chosen before", stage="score", default=False
     )
 
 

@@ -363,7 +363,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             masked_tokens: bool (B, T).
             predicted: {"positions" (B, Q), "labels" (B, Q)} and, in a packed row, {"cu_seqlens" (S + 1,),
                 "max_seqlen"}: the loss is the summed cross-entropy of the labels that are not <pad>, in nats and fp32.
-                With a sentence head: the sentences that it scores, as `finetuning/layouts/sentences.py` describes them.
+                With a sentence head: the sentences that it scores, as `extensions/summaries/layout.py` describes them.
             pooled: see `RobertaEncoder.vectors`; takes no other layout.
             has_padding: whether a row is padded; None looks at the tokens, which costs a device-to-host sync.
             packing: {"positions" (1, T), "cu_seqlens" (S + 1,), "max_seqlen"}: the row holds S sequences end to end.

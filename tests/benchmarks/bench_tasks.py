@@ -30,11 +30,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score, make_scorer, matthews_corrcoef
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
+from roberta_plugin.extensions.summaries.layout import sentences_of
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.benchmarks.glue import FILES
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.metrics import answer_score
-from roberta_plugin.finetuning.layouts.sentences import sentences_of
 from tests.benchmarks.harness import Report, options
 from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.real_data import unpack

@@ -119,7 +119,7 @@ BREAKS = (
         "an is no article": (r"\b(a|an|the)\b", r"\b(a|the)\b"),
         "two empty answers are wrong in SQuAD 2.0": ('both_empty = float(task == "squad2")', "both_empty = 0.0"),
     }),
-    *faults("finetuning/kinds/questions.py", (*SQUAD, "unit/criterions/test_finetuning.py"), {
+    *faults("extensions/spans/questions.py", (*SQUAD, "unit/criterions/test_finetuning.py"), {
         "no answer if one window says so": ("float(null[windows].min())", "float(null[windows].max())"),
     }),
     *faults("finetuning/layouts/windows.py", (
@@ -128,14 +128,14 @@ BREAKS = (
     ), {
         "the window with most context to the left": ("np.minimum(left, right) + _LENGTH_BONUS", "left + _LENGTH_BONUS"),
     }),
-    *faults("finetuning/kinds/questions.py", SQUAD, {
+    *faults("extensions/spans/questions.py", SQUAD, {
         "answers of white space": ("begin[questions.is_blank(window)] = -np.inf", "pass"),
     }),
     # Tags and sentences.
-    *faults("finetuning/kinds/entities.py", (*TAGS, "parity/test_tagging_metrics.py"), {
+    *faults("extensions/tagging/entities.py", (*TAGS, "parity/test_tagging_metrics.py"), {
         "entities go on in another type": ("in _OPEN and before[1] == type_:", "in _OPEN:"),
     }),
-    *faults("finetuning/kinds/entities.py", TAGS, {
+    *faults("extensions/tagging/entities.py", TAGS, {
         "entities go on in the next sentence": ("& same_type & ~is_first", "& same_type"),
         "an entity of another type is right": (
             "(stop_at[starts] == stops) & (types == (gold[starts] - 1) // 2)",
@@ -143,7 +143,7 @@ BREAKS = (
         ),
         "words without tokens get any label": ("        rows[self.positions == 0] = np.eye(1, rows.shape[1])\n", ""),
     }),
-    *faults("finetuning/kinds/documents.py", SENTENCES, {
+    *faults("extensions/summaries/documents.py", SENTENCES, {
         "summaries repeat trigrams": ("if is_blocking and not seen.isdisjoint(trigrams):", "if False:"),
         "sentences by probability instead of order": (
             "num_words += len(tokens[number])\n    return sorted(chosen)",

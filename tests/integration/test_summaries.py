@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.cli import main
+from roberta_plugin.extensions.summaries.documents import Documents, Length, lead, mean_rouge
 from roberta_plugin.finetuning.benchmarks import kind_of
-from roberta_plugin.finetuning.kinds.documents import Documents, Length, lead, mean_rouge
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_benchmarks import official, write_tokenizer
 from tests.tiny_corpus import finetune_command, logged, run

@@ -16,11 +16,11 @@ import pytest
 
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.extensions.spans.options import SquadOptions
+from roberta_plugin.extensions.spans.questions import Questions
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.kinds.metrics import answer_score, squad_metrics
-from roberta_plugin.finetuning.kinds.questions import Questions
 from roberta_plugin.finetuning.layouts.windows import tokens_of
-from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.real_data import unpack
 

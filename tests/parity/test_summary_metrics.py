@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from roberta_plugin.finetuning.kinds.documents import ROUGE, f1_of_choice, rouge, words
+from roberta_plugin.extensions.summaries.documents import ROUGE, f1_of_choice, rouge, words
 
 rouge_scorer = pytest.importorskip("rouge_score.rouge_scorer")
 tokenize = pytest.importorskip("rouge_score.tokenize").tokenize

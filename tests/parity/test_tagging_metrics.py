@@ -9,10 +9,10 @@ import re
 import numpy as np
 import pytest
 
+from roberta_plugin.extensions.tagging.entities import TagCounts, entities_of, entity_labels
+from roberta_plugin.extensions.tagging.options import TaggingOptions
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.kinds.entities import TagCounts, entities_of, entity_labels
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from roberta_plugin.finetuning.options import TaggingOptions
 from tests.parity import seqeval_results
 from tests.parity.seqeval_results import TYPES, random_tags
 from tests.tiny_tagging import write_prepared

@@ -1,7 +1,12 @@
 """Answers in a passage: SQuAD 1.1 and 2.0, and tables of questions.
 
+kind               question, context -> a span of the context
+questions          questions about passages -> a split of windows; raw outputs -> the best answers
+answers            right answers as data sets write them -> texts and places
+benchmarks         SQuAD 1.1 and 2.0
 head               logits of begin, end and existence
 hub                methods of RobertaHub
+options            options of roberta prepare and of the scoring
 training           the loss
 training_options   options of fairseq-train
 """
@@ -14,7 +19,7 @@ EXTENSION = Extension(
     position=50,
     kinds={
         "question_answering": KindEntry(
-            "roberta_plugin.finetuning.kinds.question_answering:QuestionAnswering",
+            ".kind:QuestionAnswering",
             "question context",
             training=".training:SpanTraining",
             options=("null_threshold", "top_k"),
@@ -28,8 +33,8 @@ EXTENSION = Extension(
     benchmarks={
         "squad": BenchmarkFamily(
             ("squad1", "squad2"),
-            "roberta_plugin.finetuning.benchmarks.squad:TASKS",
-            "roberta_plugin.finetuning.options:SquadOptions",
+            ".benchmarks:TASKS",
+            ".options:SquadOptions",
         )
     },
 )

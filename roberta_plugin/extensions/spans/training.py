@@ -25,7 +25,7 @@ class SpanTraining(KindTraining):
 
     @override
     def loss(self, criterion: Criterion, outputs: Any, sample: Mapping[str, Any]) -> Loss:
-        """Both losses of `SpanLogits` (B, T); the columns are those of `finetuning/kinds/questions.py`.
+        """Both losses of `SpanLogits` (B, T); the columns are those of `extensions/spans/questions.py`.
 
         The start and the end of the answer are each a softmax over the passage's tokens, trained on windows that
         contain the answer. Whether a window contains it is a binary classification, trained on all windows.

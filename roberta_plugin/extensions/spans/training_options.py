@@ -5,7 +5,7 @@
 from dataclasses import dataclass
 
 from roberta_plugin.criterions.finetuning_options import ValidatedConfig
-from roberta_plugin.finetuning.kinds.questions import MAX_ANSWER_LENGTH
+from roberta_plugin.extensions.spans.questions import MAX_ANSWER_LENGTH
 from roberta_plugin.settings import setting
 from roberta_plugin.tasks.finetuning_options import FineTuningConfig
 

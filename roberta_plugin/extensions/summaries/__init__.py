@@ -1,8 +1,13 @@
 """The sentences that sum a document up: CNN/DailyMail, and tables of documents.
 
+kind               a text -> the sentences that sum it up
+documents          a split of documents -> texts and labels; the choice of sentences, ROUGE
+layout             documents in windows; where their sentences begin
+benchmarks         CNN/DailyMail, and other documents with summaries
 dataset            batches
 head               logits of sentences
 hub                methods of RobertaHub
+options            options of roberta prepare and of the scoring
 training           head, batches, loss
 training_options   options of fairseq-train
 """
@@ -15,7 +20,7 @@ EXTENSION = Extension(
     position=70,
     kinds={
         "summary": KindEntry(
-            "roberta_plugin.finetuning.kinds.summary:Summary",
+            ".kind:Summary",
             "text",
             training=".training:SummaryTraining",
             options=("num_sentences", "length_share", "no_trigram_blocking"),
@@ -31,8 +36,8 @@ EXTENSION = Extension(
     benchmarks={
         "summaries": BenchmarkFamily(
             ("summaries", "cnn_dailymail"),
-            "roberta_plugin.finetuning.benchmarks.summaries:TASKS",
-            "roberta_plugin.finetuning.options:SummariesOptions",
+            ".benchmarks:TASKS",
+            ".options:SummariesOptions",
         )
     },
 )

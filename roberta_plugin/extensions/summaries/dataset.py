@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from roberta_plugin.extensions.summaries.documents import Documents
+from roberta_plugin.extensions.summaries.layout import by_document, packed_layout, padded_layout, segments_of
 from roberta_plugin.finetuning.examples_dataset import WindowsDataset
-from roberta_plugin.finetuning.kinds.documents import Documents
-from roberta_plugin.finetuning.layouts.sentences import by_document, packed_layout, padded_layout, segments_of
 
 
 class DocumentsDataset(WindowsDataset):

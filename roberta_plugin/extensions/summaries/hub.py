@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from roberta_plugin.data.batches import cut_by_length
-from roberta_plugin.finetuning.layouts.sentences import Windows, by_document, padded_layout, segments_of
+from roberta_plugin.extensions.summaries.layout import Windows, by_document, padded_layout, segments_of
 from roberta_plugin.hub import running
 from roberta_plugin.hub.running import Batch
 

@@ -1,9 +1,15 @@
 """A tag for each word, and entities: CoNLL-2003, WNUT-17, and other tagged words.
 
+kind               a text or its words -> tags
+entities           tags <-> entities <-> labels; raw outputs -> labels of words; entity F1
+notations          tags as files write them -> those that entities reads, or plain ones
+files              files of tagged words -> words and tags of sentences
+benchmarks         CoNLL-2003, WNUT-17, and other tagged words
 dataset            batches
 head               classes of tokens
 hub                methods of RobertaHub
 table_options      options of tables of your own
+options            options of roberta prepare and of the scoring
 training           the loss
 training_options   options of fairseq-train
 """
@@ -16,7 +22,7 @@ EXTENSION = Extension(
     position=60,
     kinds={
         "tagging": KindEntry(
-            "roberta_plugin.finetuning.kinds.tagging:Tagging",
+            ".kind:Tagging",
             "text or words",
             training=".training:TaggingTraining",
             options=("valid_sequences",),
@@ -35,8 +41,8 @@ EXTENSION = Extension(
     benchmarks={
         "tagging": BenchmarkFamily(
             ("conll2003", "wnut17", "tagging"),
-            "roberta_plugin.finetuning.benchmarks.tagging:TASKS",
-            "roberta_plugin.finetuning.options:TaggingOptions",
+            ".benchmarks:TASKS",
+            ".options:TaggingOptions",
         )
     },
 )

@@ -6,10 +6,7 @@ Extensions register them (`registry.BENCHMARKS`).
     glue        GLUE; and XNLI, trained in one language, tested in fifteen
     superglue   SuperGLUE, WinoGrande and CommonsenseQA
     pronouns    WNLI, WSC, WinoGrande  -> texts with competing phrases in place of a pronoun
-    squad       SQuAD 1.1 and 2.0
     race        RACE, and other sets of multiple choice
-    tagging     CoNLL-2003, WNUT-17, and other tagged words
-    summaries   CNN/DailyMail, and other documents with summaries
     submission  prediction files       -> the zip of a leaderboard
 """
 

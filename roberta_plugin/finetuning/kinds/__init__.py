@@ -6,9 +6,6 @@ Extensions register them (`registry.KINDS`); a kind with a loss of its own has a
     masked_lm           a text with <mask>         -> the most probable tokens; a text -> how acceptable it is
     phrase_ranking      a sentence with [it]       -> the phrase that the pronoun stands for; noun phrases
     multiple_choice     context, question, options -> the best option
-    question_answering  question, context          -> a span of the context
-    tagging             a text or its words        -> a tag for each word, and entities
-    summary             a text                     -> the sentences that sum it up
     embedding           a text                     -> a vector, near those of texts that mean the same
 
 What the classes are made of:
@@ -19,14 +16,8 @@ What the classes are made of:
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds; those of SQuAD
     scripts             text without spaces        -> characters and words, which F1 compares
     similarity          vectors                    -> cosines, ranks; TF-IDF, and labels by it, the baselines
-    answers             right answers as data sets write them -> texts and places
     usage               the code of model cards that gives a kind's answers by transformers
     foreign_rows        rows as other programs export them, read or refused with the row as it should be
-    questions           questions about passages   -> a split of windows; raw outputs -> the best answers
-    tagged_files        files of tagged words      -> words and tags of sentences
-    tag_notations       tags as files write them   -> those that entities reads, or plain ones
-    entities            tags <-> entities <-> labels; raw outputs -> labels of words; entity F1
-    documents           a split of documents       -> texts and labels; the choice of sentences, ROUGE
 """
 
 from __future__ import annotations

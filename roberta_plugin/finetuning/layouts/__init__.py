@@ -3,7 +3,6 @@
     texts       texts and pairs            -> model inputs; what is read of a text that is too long
     windows     question, long passage     -> overlapping windows `<s> question </s> </s> part </s>`
     words       words of a text            -> tokens, a split of windows
-    sentences   sentences of a document    -> windows, and where the model reads their <s>
 
 The kinds read these; nothing here knows a kind.
 """

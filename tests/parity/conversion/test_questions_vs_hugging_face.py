@@ -1,7 +1,7 @@
 """Answers to questions, and that there are none, against Hugging Face's two classes and tokenizer on the same export.
 
 transformers 5 has no pipeline for questions; here the answer is computed from its models' logits by the definition in
-`finetuning/kinds/questions.py`, written down once more.
+`extensions/spans/questions.py`, written down once more.
 """
 
 import json

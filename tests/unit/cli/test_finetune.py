@@ -22,9 +22,9 @@ from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.experiments.sweeps import sweep
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.report import write_report
+from roberta_plugin.extensions.spans.options import SquadOptions
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_benchmarks import MERGES, words_tokenizer, write_prepared, write_tokenizer
 from tests.tiny_glue import write_official

@@ -14,16 +14,16 @@ import torch.nn.functional as F
 from fairseq.criterions import CRITERION_REGISTRY
 
 from roberta_plugin.extensions.spans.head import SpanLogits
+from roberta_plugin.extensions.spans.kind import QuestionAnswering
+from roberta_plugin.extensions.spans.questions import Questions, decode
 from roberta_plugin.extensions.summaries.dataset import DocumentsDataset
+from roberta_plugin.extensions.summaries.kind import Summary
 from roberta_plugin.extensions.tagging.dataset import TaggingDataset
+from roberta_plugin.extensions.tagging.kind import Tagging
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.kinds.metrics import squad_metrics
 from roberta_plugin.finetuning.kinds.multiple_choice import MultipleChoice
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from roberta_plugin.finetuning.kinds.question_answering import QuestionAnswering
-from roberta_plugin.finetuning.kinds.questions import Questions, decode
-from roberta_plugin.finetuning.kinds.summary import Summary
-from roberta_plugin.finetuning.kinds.tagging import Tagging
 from roberta_plugin.finetuning.training import find_training
 from roberta_plugin.tasks.finetuning import FineTuningTask
 from tests import tiny_squad, tiny_summaries, tiny_tagging

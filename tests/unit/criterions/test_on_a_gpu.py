@@ -7,8 +7,8 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from torch.nn.utils.rnn import pad_sequence
 
+from roberta_plugin.extensions.summaries.layout import by_document, packed_layout, padded_layout
 from roberta_plugin.finetuning.kinds import kind_class
-from roberta_plugin.finetuning.layouts.sentences import by_document, packed_layout, padded_layout
 from roberta_plugin.finetuning.training import find_training
 from tests.fake_cuda import Watch, fake_cuda, moved
 from tests.tiny_models import our_model

@@ -19,8 +19,8 @@ from roberta_plugin.experiments.evaluation import (
     remedy,
     store_outputs,
 )
+from roberta_plugin.extensions.spans.options import SquadOptions
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_benchmarks import prepared_of
 from tests.tiny_glue import write_task

@@ -23,11 +23,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
+from roberta_plugin.extensions.spans.kind import QuestionAnswering
+from roberta_plugin.extensions.spans.questions import decode
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.identity import KEY
 from roberta_plugin.finetuning.kinds import KINDS, kind_class, task_kinds
-from roberta_plugin.finetuning.kinds.question_answering import QuestionAnswering
-from roberta_plugin.finetuning.kinds.questions import decode
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction import predict as predicting
@@ -180,7 +180,7 @@ def evaluated(hub, name, split, *, head):
 
 def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
     """The same questions through prepared windows and the evaluation's code."""
-    from roberta_plugin.finetuning.kinds.questions import Questions
+    from roberta_plugin.extensions.spans.questions import Questions
     from tests.tiny_squad import write_prepared
 
     prepared = write_prepared(tmp_path, task="squad2")
@@ -645,7 +645,7 @@ def test_the_column_of_training_goes_before_another_that_is_called_text(models, 
 def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     """The same documents through prepared windows and the evaluation's code."""
     from roberta_plugin.extensions.summaries.dataset import DocumentsDataset
-    from roberta_plugin.finetuning.kinds.documents import Length, choose
+    from roberta_plugin.extensions.summaries.documents import Length, choose
     from tests.tiny_summaries import write_prepared
 
     split = write_prepared(tmp_path, max_length=38).split("valid")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.finetuning.benchmarks.squad import examples
-from roberta_plugin.finetuning.kinds.answers import NO_PLACE, SquadAnswer, placed, written_answers
-from roberta_plugin.finetuning.kinds.question_answering import QuestionAnswering
-from roberta_plugin.finetuning.options import SquadOptions
+from roberta_plugin.extensions.spans.answers import NO_PLACE, SquadAnswer, placed, written_answers
+from roberta_plugin.extensions.spans.benchmarks import examples
+from roberta_plugin.extensions.spans.kind import QuestionAnswering
+from roberta_plugin.extensions.spans.options import SquadOptions
 from roberta_plugin.tables import Row
 
 CONTEXT = "Anna saw the boat. Later Bruno saw the boat in Oslo."

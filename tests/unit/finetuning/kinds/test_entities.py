@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.kinds.entities import (
+from roberta_plugin.extensions.tagging.entities import (
     SCHEMES,
     Entity,
     TagCounts,

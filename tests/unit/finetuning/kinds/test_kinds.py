@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import roberta_plugin
+from roberta_plugin.extensions.summaries.documents import Length, choose, lead
 from roberta_plugin.extensions.texts.regression import decide
 from roberta_plugin.extensions.texts.regression import training_groups as groups_of
 from roberta_plugin.finetuning.benchmarks import kind_of_task
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds import KINDS, kind_class, own_kinds, table_kind, task_kinds
-from roberta_plugin.finetuning.kinds.documents import Length, choose, lead
 from roberta_plugin.finetuning.kinds.multiple_choice import ChoiceLayout, accuracies, answers, question_with_option
 from roberta_plugin.finetuning.kinds.outputs import (
     NUMBERS,

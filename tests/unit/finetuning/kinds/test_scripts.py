@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from roberta_plugin.extensions.spans.options import SquadOptions
+from roberta_plugin.extensions.spans.questions import Questions
 from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.kinds.metrics import answer_score
 from roberta_plugin.finetuning.kinds.outputs import Decisions, RawOutputs
-from roberta_plugin.finetuning.kinds.questions import Questions
 from roberta_plugin.finetuning.kinds.scripts import has_characters, is_of_characters, segments, segments_of_match
-from roberta_plugin.finetuning.options import CustomOptions, SquadOptions
+from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.preparation import PrepareSettings, prepare, remarks
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_tables import write_json_lines

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from roberta_plugin.extensions.tagging.notations import are_entity_tags, unified
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.tag_notations import are_entity_tags, unified
 
 
 def read(*lines, name="f.txt", other=None, **options):

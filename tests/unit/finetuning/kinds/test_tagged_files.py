@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from roberta_plugin.finetuning.kinds.tagged_files import read_file
+from roberta_plugin.extensions.tagging.files import read_file
 
 UNIVERSAL = """# newdoc id = a
 # sent_id = 1

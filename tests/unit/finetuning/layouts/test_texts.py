@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roberta_plugin.extensions.summaries.dataset import DocumentsDataset
-from roberta_plugin.finetuning.layouts.sentences import (
+from roberta_plugin.extensions.summaries.layout import (
     SummaryLayout,
     Window,
     by_document,

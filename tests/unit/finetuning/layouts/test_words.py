@@ -10,9 +10,9 @@ import regex
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.kinds import entities
-from roberta_plugin.finetuning.kinds.documents import ROUGE, rouge, words
-from roberta_plugin.finetuning.kinds.entities import best_valid, entity_labels, invalid_places, transitions
+from roberta_plugin.extensions.summaries.documents import ROUGE, rouge, words
+from roberta_plugin.extensions.tagging import entities
+from roberta_plugin.extensions.tagging.entities import best_valid, entity_labels, invalid_places, transitions
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import (
     IGNORED,

@@ -7,11 +7,11 @@ import re
 import pytest
 
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.extensions.spans.answers import NO_PLACE, SquadAnswer, locate
+from roberta_plugin.extensions.spans.options import SquadOptions
+from roberta_plugin.extensions.spans.questions import Questions
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.kinds.answers import NO_PLACE, SquadAnswer, locate
-from roberta_plugin.finetuning.kinds.questions import Questions
 from roberta_plugin.finetuning.layouts.texts import Encoder
-from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.preparation import remarks
 from tests.tiny_benchmarks import examples_of, words_tokenizer
 from tests.tiny_squad import question, write_json, write_prepared

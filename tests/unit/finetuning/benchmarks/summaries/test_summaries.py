@@ -10,11 +10,11 @@ from collections import namedtuple
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.benchmarks.summaries import examples, files, parted
-from roberta_plugin.finetuning.kinds import summary
-from roberta_plugin.finetuning.kinds.documents import oracle, words
-from roberta_plugin.finetuning.layouts.sentences import sentences_of
-from roberta_plugin.finetuning.options import SummariesOptions
+from roberta_plugin.extensions.summaries import kind as summary
+from roberta_plugin.extensions.summaries.benchmarks import examples, files, parted
+from roberta_plugin.extensions.summaries.documents import oracle, words
+from roberta_plugin.extensions.summaries.layout import sentences_of
+from roberta_plugin.extensions.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.preparation import find_faults, remarks
 from tests.tiny_benchmarks import prepared_of, words_tokenizer
 from tests.tiny_summaries import NUM_SENTENCES, write_prepared, write_raw

@@ -16,10 +16,8 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.evaluation import EvaluateSettings
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
-from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.benchmarks.tagging import shown, tags_and_labels
-from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.entities import (
+from roberta_plugin.extensions.tagging.benchmarks import shown, tags_and_labels
+from roberta_plugin.extensions.tagging.entities import (
     Sentences,
     TagCounts,
     best_valid,
@@ -28,11 +26,13 @@ from roberta_plugin.finetuning.kinds.entities import (
     invalid_places,
     types_of,
 )
+from roberta_plugin.extensions.tagging.files import read_file
+from roberta_plugin.extensions.tagging.options import TaggingOptions
+from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs, write_outputs
-from roberta_plugin.finetuning.kinds.tagged_files import read_file
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import IGNORED
-from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.preparation import DataSettings, check_same, remarks
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.real_data import unpack

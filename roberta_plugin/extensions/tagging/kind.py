@@ -27,10 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from roberta_plugin.finetuning.examples import Example, is_missing, number_of, order_labels
-from roberta_plugin.finetuning.kinds import metrics
-from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, certain, rounded
-from roberta_plugin.finetuning.kinds.entities import (
+from roberta_plugin.extensions.tagging.entities import (
     CORRECT,
     FOUND,
     GOLD,
@@ -43,10 +40,7 @@ from roberta_plugin.finetuning.kinds.entities import (
     tags_of,
     types_of,
 )
-from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
-from roberta_plugin.finetuning.kinds.tables import TableKind
-from roberta_plugin.finetuning.kinds.tag_notations import PLAIN, are_entity_tags, types_among, unified
-from roberta_plugin.finetuning.kinds.tagged_files import (
+from roberta_plugin.extensions.tagging.files import (
     ENDINGS,
     LISTS,
     TAG_FIELDS,
@@ -55,6 +49,12 @@ from roberta_plugin.finetuning.kinds.tagged_files import (
     is_universal,
     read_file,
 )
+from roberta_plugin.extensions.tagging.notations import PLAIN, are_entity_tags, types_among, unified
+from roberta_plugin.finetuning.examples import Example, is_missing, number_of, order_labels
+from roberta_plugin.finetuning.kinds import metrics
+from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, certain, rounded
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
+from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
 from roberta_plugin.finetuning.label_names import OPTION, check_named
 from roberta_plugin.finetuning.layouts.texts import Encoder

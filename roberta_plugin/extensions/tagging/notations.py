@@ -23,9 +23,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from roberta_plugin.extensions.tagging.entities import (
+    OUTSIDE,
+    entities_of,
+    invalid_places,
+    scheme_of,
+    split_tag,
+    tags_of,
+)
+from roberta_plugin.extensions.tagging.files import is_universal
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.entities import OUTSIDE, entities_of, invalid_places, scheme_of, split_tag, tags_of
-from roberta_plugin.finetuning.kinds.tagged_files import is_universal
 from roberta_plugin.finetuning.label_names import check_named
 
 logger = logging.getLogger(__name__)

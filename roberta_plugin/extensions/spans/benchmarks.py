@@ -26,6 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.extensions.spans.answers import NO_PLACE, START, SquadAnswer, placed, written_answers
+from roberta_plugin.extensions.spans.options import SquadOptions
 from roberta_plugin.finetuning.benchmarks.base import (
     Benchmark,
     Entries,
@@ -36,9 +38,7 @@ from roberta_plugin.finetuning.benchmarks.base import (
     named_files,
 )
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.answers import NO_PLACE, START, SquadAnswer, placed, written_answers
 from roberta_plugin.finetuning.layouts.windows import WindowLayout
-from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.json_files import parse_json
 from roberta_plugin.tables import (
     Row,

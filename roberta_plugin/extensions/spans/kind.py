@@ -25,12 +25,8 @@ from typing_extensions import override
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.data.white_space import strip
-from roberta_plugin.finetuning.examples import Example, is_missing
-from roberta_plugin.finetuning.kinds.answers import END, NO_PLACE, START, SquadAnswer, placed, written_answers
-from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, rounded
-from roberta_plugin.finetuning.kinds.metrics import AnswerScore, answer_score, squad_metrics
-from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
-from roberta_plugin.finetuning.kinds.questions import (
+from roberta_plugin.extensions.spans.answers import END, NO_PLACE, START, SquadAnswer, placed, written_answers
+from roberta_plugin.extensions.spans.questions import (
     MAX_ANSWER_LENGTH,
     N_BEST,
     Questions,
@@ -39,6 +35,10 @@ from roberta_plugin.finetuning.kinds.questions import (
     decode,
     windows_of,
 )
+from roberta_plugin.finetuning.examples import Example, is_missing
+from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, rounded
+from roberta_plugin.finetuning.kinds.metrics import AnswerScore, answer_score, squad_metrics
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.layouts.texts import Encoder

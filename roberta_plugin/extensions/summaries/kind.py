@@ -30,9 +30,7 @@ import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.base import Answer, Kind, marked
-from roberta_plugin.finetuning.kinds.documents import (
+from roberta_plugin.extensions.summaries.documents import (
     FAST,
     OFFICIAL,
     Documents,
@@ -46,8 +44,10 @@ from roberta_plugin.finetuning.kinds.documents import (
     sentence_probabilities,
     summary_entry,
 )
+from roberta_plugin.extensions.summaries.layout import NUM_SPECIALS, SummaryLayout, sentences_of, windows_of
+from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.kinds.base import Answer, Kind, marked
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
-from roberta_plugin.finetuning.layouts.sentences import NUM_SPECIALS, SummaryLayout, sentences_of, windows_of
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.prepared import DIVIDED, PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import column_of, one_line, text_of, texts_in, texts_of

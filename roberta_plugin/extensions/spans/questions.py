@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.data.white_space import strip
+from roberta_plugin.extensions.spans.answers import END, START, SquadAnswer
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.answers import END, START, SquadAnswer
 from roberta_plugin.finetuning.kinds.metrics import normalize
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.kinds.scripts import has_characters, is_of_characters

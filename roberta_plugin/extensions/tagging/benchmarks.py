@@ -33,9 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.text_inputs_compressed import COMPRESSIONS
-from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training, known_files, named_files
-from roberta_plugin.finetuning.examples import Example, warn_of_look_alikes
-from roberta_plugin.finetuning.kinds.entities import (
+from roberta_plugin.extensions.tagging.entities import (
     CORRECT,
     FOUND,
     GOLD,
@@ -44,10 +42,12 @@ from roberta_plugin.finetuning.kinds.entities import (
     scores,
     split_tag,
 )
-from roberta_plugin.finetuning.kinds.tag_notations import PLAIN, are_entity_tags, unified
-from roberta_plugin.finetuning.kinds.tagged_files import read_file
+from roberta_plugin.extensions.tagging.files import read_file
+from roberta_plugin.extensions.tagging.notations import PLAIN, are_entity_tags, unified
+from roberta_plugin.extensions.tagging.options import TaggingOptions
+from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training, known_files, named_files
+from roberta_plugin.finetuning.examples import Example, warn_of_look_alikes
 from roberta_plugin.finetuning.layouts.words import TaggingLayout
-from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.tables import without_compression
 
 logger = logging.getLogger(__name__)

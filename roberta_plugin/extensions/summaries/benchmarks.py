@@ -40,11 +40,11 @@ from typing import Any
 import regex  # type: ignore[import-untyped]
 
 from roberta_plugin.data.text_inputs_compressed import COMPRESSIONS
+from roberta_plugin.extensions.summaries.documents import ORACLE_SENTENCES
+from roberta_plugin.extensions.summaries.layout import SummaryLayout, sentences_of
+from roberta_plugin.extensions.summaries.options import SummariesOptions
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Training, by_split, known_files, named_files, read_text
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.documents import ORACLE_SENTENCES
-from roberta_plugin.finetuning.layouts.sentences import SummaryLayout, sentences_of
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.records import one_line, texts_in
 from roberta_plugin.progress import terminal_bar
 from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, read_table, with_unique_ids
