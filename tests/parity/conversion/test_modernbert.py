@@ -166,7 +166,7 @@ def test_with_new_words_its_symbols_keep_their_names_and_ids(theirs, tmp_path):
     torch.testing.assert_close(found, ours, **TOLERANCE)
 
 
-def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp_path):
+def test_an_imported_model_is_the_start_of_a_fine_tuning(theirs, tmp_path):
     ours = imported(theirs, tmp_path / "ours").folder
     long = [f"so it is <mask> {'so ' * 90}"]
     (answer,) = iterate_predictions(PredictSettings(model=ours), long)
@@ -176,6 +176,11 @@ def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp
     start = starting_model(ours / "model.pt")
     assert start.options["feed-forward"] == "geglu" and start.longest == math.inf
     assert {"no-linear-bias": "true", "attention-window": "8", "max-positions": "64"}.items() <= start.options.items()
+
+
+@pytest.mark.slow  # `test_onnx.py` has graphs of such layers
+def test_an_imported_model_becomes_a_graph(theirs, tmp_path):
+    ours = imported(theirs, tmp_path / "ours").folder
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
     graph = exported(ours, tmp_path / "onnx", "onnx").folder
