@@ -13,7 +13,7 @@ broken file) is printed as one line on stderr, with exit code 2; `--debug` shows
     models          a model and new text -> its answers; models for and from other programs
     profile         where a training step spends its time
     launch  jobs    a training on a cluster, and its progress
-    sweep           many trainings: grids, and variants of pretraining beside the paper's tables
+    sweep           many trainings: grids of hyperparameters and seeds
     command         settings, function and help of a verb; options of verbs with a TASK; Ctrl-C and SIGTERM
     __main__        `python -m roberta_plugin.cli`
 """
@@ -91,10 +91,6 @@ OWN_VERBS = {
     "train": VerbEntry("train a recipe without SLURM: one rank, started by torchrun", ".launch:train"),
     "jobs": VerbEntry("show the progress of launched trainings", ".jobs:jobs"),
     "sweep": VerbEntry("run a grid of trainings, and compare them", ".sweep:sweep"),
-    "study": VerbEntry(
-        "compare variants of pretraining, with seeds and tests, beside the paper's tables",
-        ".sweep:study",
-    ),
 }
 VERBS.reserved = tuple(OWN_VERBS)
 GUESSED = {

@@ -1,4 +1,4 @@
-"""`roberta sweep` and `roberta study`: many trainings, here or as SLURM job arrays, and a report of their results."""
+"""`roberta sweep`: many trainings, here or as a SLURM job array, and a report of their results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roberta_plugin.cli.command import RESUMES, command
-from roberta_plugin.experiments.settings import StudySettings, SweepSettings
+from roberta_plugin.experiments.settings import SweepSettings
 
 if TYPE_CHECKING:
     from roberta_plugin.experiments.sweeps.grid import Grid
@@ -85,26 +85,3 @@ def show_commands(grid: Grid, root: Path) -> None:
         arguments = folder.run.arguments_in(folder.path, grid.metric)
         variables = variables_shown(folder.tracker_variables(), arguments)
         print(f"# {folder.run.name}\n{variables}{shlex.join([*train_program(), *arguments])}")
-
-
-@command(StudySettings, if_interrupted=RESUMES)
-def study(settings: StudySettings) -> int:
-    """Pretrains every variant of a study file with every seed at an equal budget, measures held-out perplexity,
-    fine-tunes, and writes report.md, results.json and curves.png; examples/README.studies.md has the format,
-    examples/studies/ has the paper's Tables 1 to 3. Run the same command again: it resumes where it stopped. More
-    variants, seeds or probes in the file extend the study.
-    """
-    import roberta_plugin
-
-    roberta_plugin.register()  # before anything imports fairseq, whose import would set up logging
-    from roberta_plugin.experiments.studies.study import dry_run, run_study
-
-    if settings.dry_run:
-        print(dry_run(settings))
-        return 0
-    outcome = run_study(settings, say=partial(print, flush=True))
-    print(outcome.report)
-    print(f"report: {settings.output_dir / 'report.md'}")
-    for name, reason in outcome.failures.items():
-        print(f"failed: {name}: {reason}")
-    return FAILURES if outcome.failures else 0

@@ -1,4 +1,4 @@
-"""Many trainings: sweeps over a grid, the paper's fine-tuning procedure on top of them, and studies on top of both.
+"""Many trainings: sweeps over a grid, and the paper's fine-tuning procedure on top of them.
 
 settings          of the commands
 sweeps/           a grid of runs on this machine or as one SLURM job array, resumable
@@ -9,5 +9,4 @@ finetune          plan                           -> sweep, evaluation of the bes
 inference         checkpoint, a split            -> the model's raw outputs
 evaluation        checkpoints, a prepared folder -> official metrics of each model, median, ensemble, baseline
 evaluation_report evaluations                    -> a table beside the paper's numbers, report.md
-studies/          variants of pretraining, with seeds and probes, compared
 """

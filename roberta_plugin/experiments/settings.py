@@ -1,4 +1,4 @@
-"""The settings of `roberta finetune`, `evaluate`, `sweep` and `study`: fields with a help text are their options."""
+"""The settings of `roberta finetune`, `evaluate` and `sweep`: fields with a help text are their options."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class RunSettings(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportedRuns(RunSettings):
-    """Settings that sweeps and studies share."""
+class GridRuns(RunSettings):
+    """Settings of everything that trains the runs of a file with a section `slurm`."""
 
     gpus_per_run: int = setting(
         0,
@@ -50,18 +50,23 @@ class ReportedRuns(RunSettings):
     )
     slurm: Mapping[str, str] | None = setting(
         None,
-        "submit the runs as a job array, for which a study waits. These settings win over the file's section slurm: "
+        "submit the runs as a job array. These settings win over the file's section slurm: "
         "time=8:00:00 partition=gpu gpus_per_node=8 sbatch.OPTION=VALUE env.NAME",
         nargs="*",
         metavar="NAME=VALUE",
     )
-    report_only: bool = setting(False, "write the report of the results so far, train nothing")
+
+    def __post_init__(self) -> None:
+        """Check the values, and refuse what --slurm leaves without an effect."""
+        super().__post_init__()
+        check_roads(self, _closed_by_slurm(self.slurm, "under `slurm` in the file"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepSettings(ReportedRuns):
+class SweepSettings(GridRuns):
     """Settings of `roberta sweep`."""
 
+    report_only: bool = setting(False, "write the report of the results so far, train nothing")
     grid: Path = setting(REQUIRED, "grid file (YAML)", flag="grid")
     job_name: str | None = None  # the name in squeue; None: the name of `output_dir`
     wait: bool = setting(False, "with --slurm: wait until the runs have left the queue", goes_with={"slurm": ()})
@@ -77,28 +82,6 @@ class SweepSettings(ReportedRuns):
     )
     after: Callable[[Any], None] | None = None  # with `slurm`: what a job does with its RunFolder once the run is done
     dry_run: bool = setting(False, "check the options and data of all runs, show their commands, write nothing")
-
-    def __post_init__(self) -> None:
-        """Check the values; a study leaves out by itself what does not go with `slurm`."""
-        super().__post_init__()
-        check_roads(self, _closed_by_slurm(self.slurm, "under `slurm` in the grid file"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudySettings(ReportedRuns):
-    """Settings of `roberta study`."""
-
-    study: Path = setting(REQUIRED, "study file (YAML)", flag="study")
-    output_dir: Path = setting(None, "where everything is written (runs/NAME of the file)")
-    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
-    dry_run: bool = setting(False, "check everything, print runs, updates, tokens and FLOPs; write nothing")
-
-    def __post_init__(self) -> None:
-        """Name the output folder after the file, and check the values."""
-        if self.output_dir is None:
-            object.__setattr__(self, "output_dir", Path("runs") / self.study.stem)
-        super().__post_init__()
-        check_roads(self, _closed_by_slurm(self.slurm, "under `slurm` in the study file"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +118,7 @@ class EvaluateSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class TuningSettings(RunSettings, DataSettings):
-    """Settings of a fine-tuning, whatever it starts from: a model, or each model of a study."""
+    """Settings of a fine-tuning, whatever it starts from."""
 
     data: Path | None = setting(None, "prepared folder (default: OUTPUT_DIR/data, made from --raw)")
     from_scratch: bool = setting(

@@ -13,4 +13,5 @@ extensions in the same way; `roberta_plugin/registry.py` describes how.
     summaries    the sentences that sum a document up: CNN/DailyMail
     embeddings   vectors of texts
     own_tables   tables of your own, cut into training and development set
+    studies      comparisons of pretrainings: variants with seeds at an equal budget
 """

@@ -97,9 +97,18 @@ def load_trained(path: Path, data_bin: Path, *, device: str) -> tuple[nn.Module,
 
 
 def evaluate(
-    model: nn.Module, vocabulary: Vocabulary, data_bin: Path, *, split: str, break_mode: BreakMode, length: int
+    model: nn.Module,
+    vocabulary: Vocabulary,
+    data_bin: Path,
+    *,
+    split: str,
+    break_mode: BreakMode,
+    length: int,
+    most: int = MOST_PREDICTIONS,
 ) -> dict[str, Any]:
     """Evaluate the model and the unigram baseline on the same masked positions of a split, in blocks of `length`.
+
+    At most about `most` tokens are masked.
 
     Returns:
         `accuracy` (percent) and `perplexity` of `model` and `unigram`, of `bigram` and `neighbors` (counts of both
@@ -109,8 +118,8 @@ def evaluate(
         ValueError: if the split is too short to mask a token.
     """
     prefix, device = data_bin / split, str(next(model.parameters(), torch.empty(0)).device)
-    batches = masked_batches(prefix, vocabulary, length=length, break_mode=break_mode)
-    with progress_bar("evaluation", total=num_predictions(prefix), unit="token") as bar:
+    batches = masked_batches(prefix, vocabulary, length=length, break_mode=break_mode, most=most)
+    with progress_bar("evaluation", total=num_predictions(prefix, most), unit="token") as bar:
         of_model = score_masked(model, _shown_on(bar, batches), pad_id=vocabulary.pad_id, device=device, split=prefix)
     log_probs = unigram_log_probs(MmapTokens(data_bin / "train"), vocabulary)
     num_correct = int(of_model.targets.eq(log_probs.argmax()).sum())
@@ -128,9 +137,9 @@ def evaluate(
     return {**scores, "num_predictions": len(of_model.targets)}
 
 
-def num_predictions(prefix: Path) -> int:
+def num_predictions(prefix: Path, most: int = MOST_PREDICTIONS) -> int:
     """About how many tokens of a split are masked, in all passes."""
-    return min(MOST_PREDICTIONS, round(NUM_PASSES * MaskingRecipe().mask_prob * MmapTokens(prefix).num_tokens))
+    return min(most, round(NUM_PASSES * MaskingRecipe().mask_prob * MmapTokens(prefix).num_tokens))
 
 
 def _shown_on(bar: Any, batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -141,9 +150,9 @@ def _shown_on(bar: Any, batches: Iterable[dict[str, Any]]) -> Iterator[dict[str,
 
 
 def masked_batches(
-    prefix: Path, vocabulary: Vocabulary, *, length: int, break_mode: BreakMode
+    prefix: Path, vocabulary: Vocabulary, *, length: int, break_mode: BreakMode, most: int = MOST_PREDICTIONS
 ) -> Iterator[dict[str, Any]]:
-    """The blocks of a split `NUM_PASSES` times, masked as in the paper, until `MOST_PREDICTIONS` tokens are masked."""
+    """The blocks of a split `NUM_PASSES` times, masked as in the paper, until `most` tokens are masked."""
     tokens = MmapTokens(prefix)
     blocks = make_blocks(tokens.sizes, block_length=length - 1, break_mode=break_mode)
     dataset = MaskedLMDataset(
@@ -160,7 +169,7 @@ def masked_batches(
             batch = dataset.__getitems__(indices)
             yield batch
             num_predicted += batch["predicted"]["number"]
-            if num_predicted >= MOST_PREDICTIONS:
+            if num_predicted >= most:
                 return
 
 

@@ -25,7 +25,7 @@ from roberta_plugin.launch.resources import Resources, given_settings, read_reso
 from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
 from roberta_plugin.settings import short
 
-SECTIONS = ("train", "base", "axes", "variants", "seeds", "slurm")  # of grid files and study files
+SECTIONS = ("train", "base", "axes", "variants", "seeds", "slurm")  # of files with runs
 VARIANT = "variant"
 # What the sweep sets for each run, and why a grid file must not.
 _OURS = {
@@ -124,7 +124,7 @@ def read_grid(path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
 
 
 def options_and_axes(file: Section) -> tuple[dict[str, Any], Axes]:
-    """The options under `train` of a grid file or a study file, with those of the recipe that they name; and its axes.
+    """The options under `train` of a file with runs, with the options of the recipe that they name; and its axes.
 
     `base` is another name for `train`, and `variants` for the axis `variant`.
     """

@@ -1,0 +1,130 @@
+"""The variants of a study -> their plans: fairseq-train's options, updates, tokens and FLOPs.
+
+What cannot work is refused here, before anything runs. FLOPs are those of forward and backward (`models/flops.py`).
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import roberta_plugin
+from roberta_plugin.extensions.studies.study_file import Study, Variant
+from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch.batch_size import UpdateSize, measured_size, nominal_size, task_of
+from roberta_plugin.launch.estimate import model_shape
+from roberta_plugin.launch.options_file import to_arguments
+
+# Options with which a run may end before its updates, has updates of several sizes, or leaves nothing to measure; and
+# fairseq's defaults.
+_WHOLE_RUNS = {"max-epoch": 0, "patience": -1, "stop-time-hours": 0, "no-save": False, "no-last-checkpoints": False}
+_WHOLE_RUNS |= {"disable-validation": False, "grow-max-tokens": 0, "grow-tokens-per-sample": 0}
+_DERIVED = ("max-update", "total-num-update", "warmup-updates")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantPlan:
+    """A variant with its numbers."""
+
+    variant: Variant
+    options: Mapping[str, Any]  # fairseq-train's, with the schedule that follows from the budget
+    parsed: Namespace  # the options before the budget
+    size: UpdateSize  # of the data, or of full blocks where the data is not here
+    totals: Mapping[str, float]  # tokens, updates and FLOPs in all
+    num_ranks: int  # processes of a pretraining
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of its data."""
+        return train_arguments.data_folders(self.parsed)
+
+    def facts(self) -> dict[str, Any]:
+        """Its numbers, as results.json holds them; `epochs` is None where the data is not here."""
+        options = {name: str(value) for name, value in self.options.items()}
+        epochs = self.totals["tokens"] / self.size.tokens_in_epoch if self.size.tokens_in_epoch else None
+        numbers = {"tokens_per_update": self.size.tokens, "epochs": epochs, "lr": self.parsed.lr[0], **self.totals}
+        return {"options": options, "paper": self.variant.paper, **numbers}
+
+
+def plan_study(study: Study, *, num_ranks: int, needs_data: bool = True) -> list[VariantPlan]:
+    """Work out what the variants of a study take, with `num_ranks` processes for a pretraining on GPUs.
+
+    Raises:
+        FileNotFoundError: for missing data, if it is needed.
+        ValueError: for options that fairseq-train would refuse, and for budgets that differ by more than the tolerance.
+    """
+    roberta_plugin.register()
+    plans = []
+    for variant in study.variants:
+        try:
+            plans.append(_plan(variant, study, num_ranks=num_ranks))
+            if needs_data or plans[-1].size.tokens_in_epoch:
+                train_arguments.check_data(plans[-1].parsed)
+        except (ValueError, FileNotFoundError) as error:
+            raise study.error(variant, error) from error
+    equal, tolerance = study.budget.equal, study.budget.tolerance
+    amounts = {plan.variant.name: plan.totals[equal] for plan in plans}
+    (least, low), (most, high) = (choose(amounts.items(), key=lambda pair: pair[1]) for choose in (min, max))
+    if high > low * (1 + tolerance):
+        raise ValueError(
+            f"{study.file.path}: the study compares variants at equal {equal}, and {most} would get {high:.4g} where "
+            f"{least} gets {low:.4g}, {100 * (high / low - 1):.1f} % more (tolerance {100 * tolerance:g} %). Give an "
+            "amount under budget and leave max-update out; or, with one, raise it or lower the batch."
+        )
+    return plans
+
+
+def _plan(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
+    """The plan of a variant, with the updates that give it the budget's amount, to the nearest one.
+
+    Example: 1e6 tokens, 4096 an update, warm-up 0.06  ->  max-update and total-num-update 244, warmup-updates 15
+    """
+    budget, schedule = study.budget, dict[str, str]()
+    if budget.amount is not None:
+        for name in (name for name in _DERIVED if name in variant.options):
+            raise ValueError(
+                f"{name} is set, and it follows from the amount under budget (--{name}): leave out one of them; an "
+                f"empty `{name}:` takes a recipe's out."
+            )
+        schedule = {"max-update": "1", "total-num-update": "1"}
+    options = {"user-dir": str(train_arguments.PACKAGE), **variant.options, **schedule}
+    parsed = train_arguments.parse(to_arguments(options))
+    _check_run(parsed)
+    train_arguments.check_options(parsed)
+    num_ranks = 1 if parsed.cpu else num_ranks
+    size, updates = _measure(parsed, num_ranks=num_ranks), int(parsed.max_update)
+    counts = {name: round(getattr(size, name)) for name in ("tokens", "pairs", "predicted", "sequences")}
+    each = {"tokens": size.tokens, "updates": 1.0, "flops": model_shape(parsed).flops(**counts)}
+    if budget.amount is not None:
+        updates = max(1, round(budget.amount / each[budget.equal]))
+        warm_up = min(max(1, round(budget.warm_up * updates)), updates - 1)
+        schedule = dict(zip(_DERIVED, map(str, (updates, updates, warm_up)), strict=True))
+    options, totals = {**variant.options, **schedule}, {unit: number * updates for unit, number in each.items()}
+    return VariantPlan(variant=variant, options=options, parsed=parsed, size=size, totals=totals, num_ranks=num_ranks)
+
+
+def _check_run(parsed: Namespace) -> None:
+    """Refuse a run whose number of updates or of tokens would not be the planned one, or without checkpoint or loss."""
+    if not parsed.max_update:
+        raise ValueError("it has no end: give max-update and total-num-update, or an amount under budget.")
+    given = {name: getattr(parsed, name.replace("-", "_"), default) for name, default in _WHOLE_RUNS.items()}
+    wrong = [name for name, value in given.items() if (value or 0) != _WHOLE_RUNS[name]]
+    for name in wrong + ["update-freq"] * (len(parsed.update_freq) != 1):
+        raise ValueError(
+            f"it sets --{name}, with which a run has other updates than planned, or no result: leave it out."
+        )
+
+
+def _measure(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
+    """The mean update of the training data, or of full blocks if it is not here."""
+    folders, splits = train_arguments.data_folders(parsed), [parsed.train_subset, *parsed.valid_subset.split(",")]
+    here = [split for split in splits if all((folder / f"{split}.idx").is_file() for folder in folders)]
+    if splits[0] not in here:
+        return nominal_size(parsed, num_ranks=num_ranks)
+    task, config = task_of(parsed)
+    # All splits are measured, because a validation split without blocks or pairs would end a run at its start.
+    size, *_ = (measured_size(task, config, split, num_ranks=num_ranks) for split in here)
+    return size

@@ -1,0 +1,124 @@
+"""The values of a study -> report.md beside the paper's rows, and results.json; its plan as text."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roberta_plugin.data.count_baselines import LOSSES, comparison
+from roberta_plugin.experiments.settings import FinetuneSettings
+from roberta_plugin.extensions.studies.plan import VariantPlan
+from roberta_plugin.extensions.studies.study_file import PAPER, PERPLEXITY, Probe, Study
+from roberta_plugin.files import write_text
+from roberta_plugin.json_files import write_json
+from roberta_plugin.reports import markdown_table
+
+Found = Mapping[str, Mapping[str, Any]]  # variant -> seed -> content of value.json
+_FACTS = {
+    "num_updates": ",",
+    "tokens_per_update": ",.0f",
+    "tokens": ".3g",
+    "epochs": ".3g",
+    "lr": ".3g",
+    "flops": ".3g",
+}
+_PLAN = ("variant", "updates", "tokens/update", "tokens", "epochs", "lr", "FLOPs")
+_PAIRS = ("pair", "difference of means", "95 % interval", "p (Games-Howell)")
+_HEAD = """\
+# {title}
+
+Equal {equal}, {seeds} seeds. Each entry is the median (smallest to largest) of n seeds of pretraining. The paper's
+numbers are of its own models and data. Pairs are tested by Games and Howell 1976, perplexity in bits per token."""
+
+
+def write_report(
+    study: Study, plans: Sequence[VariantPlan], values: Mapping[str, Found], failures: Mapping[str, str], root: Path
+) -> dict[str, Any]:
+    """Write results.json and report.md into `root`; return the content of results.json."""
+    parts = [_HEAD.format(title=study.title, equal=study.budget.equal, seeds=len(study.seeds)), plan_table(plans)]
+    pairs, variants = {}, {plan.variant.name: plan.facts() for plan in plans}
+    for probe in study.probes:
+        found = {name: values.get(probe.name, {}).get(name, {}) for name in variants}
+        numbers = {name: [float(each["value"]) for each in seeds.values()] for name, seeds in found.items()}
+        scale = np.log2 if probe.kind == PERPLEXITY else np.asarray  # perplexity is exponential in bits
+        last = sorted(numbers, key=lambda name: name == study.reference)
+        pairs[probe.name] = games_howell({name: scale(numbers[name]) for name in last if numbers[name]})
+        rows = [
+            [f"{pair['first']} - {pair['second']}", f"{pair['difference']:+.3g}"]
+            + ([f"{pair['low']:.3g} to {pair['high']:.3g}", f"{pair['p']:.2g}"] if "p" in pair else ["-", "-"])
+            for pair in pairs[probe.name]
+        ]
+        parts += [f"## {probe.name}", value_table(probe, plans, found, numbers), markdown_table(_PAIRS, rows)]
+    parts += [f"- failed: {name}: {reason}" for name, reason in failures.items()]
+    write_text(root / "report.md", "\n\n".join(parts) + "\n")
+    results = {"title": study.title, "seeds": study.seeds, "variants": variants, "values": values, "pairs": pairs}
+    write_json(root / "results.json", {**results, "failures": failures})
+    return {**results, "failures": failures}
+
+
+def value_table(probe: Probe, plans: Sequence[VariantPlan], found: Found, numbers: Mapping[str, list[float]]) -> str:
+    """The values of the variants beside the paper's, above the baselines; where each stands among these."""
+    first = next((one for seeds in found.values() for one in seeds.values()), {})
+    column = probe.settings.task if isinstance(probe.settings, FinetuneSettings) else PERPLEXITY
+    papers = {plan.variant.name: PAPER.get(plan.variant.paper, {}).get(column, "") for plan in plans}
+    rows, counts = [[name, show(each), papers[name]] for name, each in numbers.items()], first.get("baselines", {})
+    rows += [[title, f"{2 ** counts[loss]:,.1f}", ""] for loss, title in LOSSES.items() if loss in counts]
+    medians = {name: statistics.median(each) for name, each in numbers.items() if each and counts}
+    lines = [f"\n- {comparison(math.log2(median), counts, what=name)}." for name, median in medians.items()]
+    return "\n".join([markdown_table(["variant", first.get("metric", column), "paper"], rows), *lines])
+
+
+def show(values: Sequence[float]) -> str:
+    """As in `81.2 (80.9 to 81.6), n = 3`."""
+    if not values:
+        return "-"
+    digits = 1 if min(values) >= 10 else 3
+    median, low, high = (f"{value:,.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
+    return f"{median} ({low} to {high}), n = {len(values)}"
+
+
+def games_howell(samples: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+    """The difference of means of every pair of samples, with its 95 % interval and p by Games and Howell 1976.
+
+    Samples of one value, and pairs of samples without noise, have no interval.
+    """
+    from scipy.stats import tukey_hsd
+
+    names = [name for name, sample in samples.items() if len(sample) > 1]
+    with np.errstate(all="ignore"):  # a sample without noise against itself
+        test = tukey_hsd(*(samples[name] for name in names), equal_var=False) if len(names) > 1 else None
+        interval = test.confidence_interval() if test else None
+    pairs: list[dict[str, Any]] = []
+    for (first, a), (second, b) in combinations(samples.items(), 2):
+        pairs.append({"first": first, "second": second, "difference": float(np.mean(a) - np.mean(b))})
+        if {first, second} <= {*names} and (np.ptp(a) or np.ptp(b)):
+            at = names.index(first), names.index(second)
+            pairs[-1] |= {"low": interval.low[at], "high": interval.high[at], "p": test.pvalue[at]}
+    return pairs
+
+
+def plan_table(plans: Sequence[VariantPlan]) -> str:
+    """Updates, tokens and FLOPs of one pretraining of each variant."""
+    facts = [(plan.variant.name, plan.facts()) for plan in plans]
+    rows = [
+        [name, *("?" if has[key] is None else f"{has[key]:{how}}" for key, how in _FACTS.items())]
+        for name, has in facts
+    ]
+    return markdown_table(_PLAN, rows)
+
+
+def describe_plan(study: Study, plans: Sequence[VariantPlan]) -> str:
+    """What a study would do."""
+    updates, flops = (sum(plan.totals[unit] for plan in plans) * len(study.seeds) for unit in ("updates", "flops"))
+    lines = [f"{study.title}: {len(plans)} variants x {len(study.seeds)} seeds, equal {study.budget.equal}", ""]
+    lines += [plan_table(plans), "", *(f"probe {probe.name}: {probe.kind}" for probe in study.probes)]
+    if not all(plan.size.tokens_in_epoch for plan in plans):
+        lines.append("The data is not here: tokens are those of full blocks.")
+    num_runs = len(plans) * len(study.seeds)
+    return "\n".join([*lines, f"{num_runs} pretrainings of {updates:,.0f} updates and {flops:.3g} FLOPs in all"])

@@ -1,0 +1,237 @@
+"""A study: variants x seeds, pretrained, measured, and compared beside the paper's rows (`roberta study`).
+
+    study file --plan--> sweep --> pretraining/variant-NAME/seed-N --probes--> KIND/PROBE/results/NAME/seed-N/value.json
+    all values --report--> report.md, results.json
+
+The folders are the whole state: the same call resumes after any stop, and new variants, seeds and probes extend a study.
+Changed options of pretrainings are refused by sweep, changed probes and data by study.json.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.checkpoint_files import DivergedError
+from roberta_plugin.data.manifest import read_manifest
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.experiments.finetune import finetune
+from roberta_plugin.experiments.finetuning_grid import tuning_grid
+from roberta_plugin.experiments.settings import FinetuneSettings, SweepSettings
+from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, read_slurm, run_folders
+from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
+from roberta_plugin.extensions.studies import report
+from roberta_plugin.extensions.studies.command import StudySettings as StudySettings
+from roberta_plugin.extensions.studies.plan import plan_study
+from roberta_plugin.extensions.studies.study_file import HeldOut, Probe, read_study
+from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.preparation import prepared_folder
+from roberta_plugin.hub.running import usable_device
+from roberta_plugin.json_files import plain, read_json, write_json
+from roberta_plugin.launch.resources import Resources, check_slurm
+from roberta_plugin.launch.run_folder import DONE, FAILED, Metric, RunFolder
+from roberta_plugin.locks import only_process
+from roberta_plugin.pretraining.evaluation import MASK_SEED, MOST_PREDICTIONS, evaluate, load_trained
+from roberta_plugin.record import differences, refuse
+
+NAME = "study.json"
+_AGAIN = "delete it, if the study file and its data are as they were, and run the same command again"
+
+
+def run_study(settings: StudySettings, *, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Do what is left of a study, write its report, and return the content of results.json.
+
+    Raises:
+        FileNotFoundError: if a file that the study names does not exist.
+        ValueError: as `plan_study`; if another process works in the folder; or if its results come of other data.
+    """
+    work, device = Work(settings, say=say), usable_device(settings.device)
+    with only_process(work.root, f"Another `roberta study` works in {work.root}: wait, or give another --output-dir."):
+        write_json(work.root / NAME, {"parts": {"study": work.check()}})
+        for probe in work.study.probes:
+            work.check_probe(probe)
+        try:
+            work.grid.write()
+            sweep(work.pretraining, say=say)
+            for probe, run in itertools.product(work.study.probes, work.runs):
+                work.measure(probe, run, device=device)
+        finally:
+            results = work.write_report()
+    return results
+
+
+def dry_run(settings: StudySettings) -> str:
+    """The plan of a study as text, checked as far as its training data is here; nothing is written."""
+    work = Work(settings, say=print)
+    work.check()
+    return report.describe_plan(work.study, work.plans)
+
+
+class Work:
+    """The steps of a study, which resume where an earlier call was stopped; each leaves its results in files."""
+
+    def __init__(self, settings: StudySettings, *, say: Callable[[str], None]) -> None:
+        """Read and plan the study."""
+        import torch
+
+        self.study, self.say, self.root = read_study(settings.study), say, settings.output_dir.resolve()
+        self.failures: dict[str, str] = {}  # of probes
+        resources, num_ranks = None, settings.gpus_per_run or torch.cuda.device_count()
+        how: dict[str, Any] = {"retries": settings.retries, "gpus_per_run": settings.gpus_per_run}
+        if settings.slurm is not None:
+            resources = read_slurm(self.study.file.subsection("slurm"), settings.slurm) or Resources()
+            check_slurm(resources)
+            num_ranks = resources.gpus_per_node
+        needs_data = not settings.dry_run
+        self.plans = plans = plan_study(self.study, num_ranks=max(1, num_ranks), needs_data=needs_data)
+        self.num_gpus = int(not any(plan.parsed.cpu for plan in plans))  # of a fine-tuning
+        self.grid = Grid(
+            path=self.root / "pretraining.json",
+            options={"data": plans[0].options["data"]},
+            axes={VARIANT: {plan.variant.name: plan.options for plan in plans}},
+            seeds=self.study.seeds,
+            metric=Metric(log=plans[0].parsed.valid_subset.split(",")[0], value="loss", goal="min", at="last"),
+            slurm=resources,
+        )
+        self.runs = run_folders(self.grid, self.root / "pretraining")
+        common: dict[str, Any] = {"parallel": settings.parallel, "code": self.root}
+        more = how if resources is None else {"slurm": {}, "wait": True}
+        more = {"grid": self.grid.path, "job_name": f"{self.root.name}-pretraining", "keep": "weights", **more}
+        self.pretraining = SweepSettings(output_dir=self.root / "pretraining", **common, **more)
+        more = how if resources is None else {"slurm": replace(resources, gpus_per_node=self.num_gpus)}
+        self.how_to_tune: dict[str, Any] = {"device": settings.device, **common, **more}
+
+    def tuning(self, probe: Probe, **more: Any) -> FinetuneSettings:
+        """The fine-tuning of a probe from a model; all models share the prepared folder."""
+        data, name = self.root / probe.kind / probe.name / "data", f"{self.root.name}-{probe.name}"
+        settings: Any = probe.settings
+        return replace(settings, data=data, name_in_queue=name, **self.how_to_tune, **more)  # type: ignore[no-any-return]
+
+    def held_out(self, text: HeldOut) -> tuple[Path, int]:
+        """The folder of held-out text, and the tokens of a block, <s> included: the same for all variants."""
+        shortest = min(int(plan.parsed.tokens_per_sample) for plan in self.plans)
+        return text.data or self.plans[0].folders[0], text.tokens_per_sample or shortest
+
+    def check(self) -> dict[str, str]:
+        """What the values depend on, to be kept: processes, probes, and the hash or size of each text.
+
+        Raises:
+            ValueError: if it has changed since an earlier start; what is new extends the study.
+        """
+        now = {"processes": str(max(plan.num_ranks for plan in self.plans))}
+        texts = [(folder, str(plan.parsed.train_subset)) for plan in self.plans for folder in plan.folders]
+        for probe in self.study.probes:
+            now[f"probe {probe.name}"] = str({**probe.section.as_options(), "seeds": "any"})
+            if isinstance(probe.settings, HeldOut):
+                texts.append((self.held_out(probe.settings)[0], probe.settings.split))
+        for folder, split in texts:
+            outputs = ((read_manifest(folder) or {"splits": {}})["splits"].get(split) or {"outputs": {}})["outputs"]
+            path, digest = folder / f"{split}.bin", outputs.get(f"{split}.bin", {}).get("sha256")
+            if path.is_file():
+                now[str(path)] = f"sha256 {digest[:16]}" if digest else f"{path.stat().st_size:,} bytes"
+        record = read_json(self.root / NAME, keys=("parts",), remedy=_AGAIN, hints={"parts": dict}) or {"parts": {}}
+        before = {name: held for part in record["parts"].values() for name, held in part.items()}
+        changes = differences(before, now, free=lambda name: name not in before or name not in now, named=str)
+        remedy = "Change it back, give a probe another name, or give another --output-dir."
+        refuse(f"{self.root} holds results of other settings or data", changes, remedy)
+        return {**before, **now}
+
+    def check_probe(self, probe: Probe) -> None:
+        """Refuse a probe without its files, or with another vocabulary; data for fine-tuning is prepared."""
+        with probe.section.located():
+            if isinstance(probe.settings, HeldOut):
+                folder, _ = self.held_out(probe.settings)
+                for path in (folder / name for name in (f"{probe.settings.split}.idx", "train.idx", "dict.txt")):
+                    if not path.is_file():
+                        raise FileNotFoundError(f"{path} does not exist: name other data, or a split that it has.")
+                vocabulary = Vocabulary.load(folder / "dict.txt")
+            else:
+                tuning = self.tuning(probe)
+                prepared = prepared_folder(tuning, self.root / probe.kind / probe.name / "data")
+                vocabulary = prepared.vocabulary
+                grid = tuning_grid(tuning, prepared, None, path=probe.section.path, num_gpus=self.num_gpus)
+                check_options(replace(grid, options={**grid.options, "arch": "fast_roberta_base"}), is_written=False)
+            for path in (plan.folders[0] / "dict.txt" for plan in self.plans):
+                if Vocabulary.load(path).sha256 != vocabulary.sha256:
+                    raise ValueError(f"its vocabulary is not {path}: use one tokenizer for all data.")
+
+    def folder(self, probe: Probe, run: RunFolder) -> Path:
+        """The folder of a probe's results for a model, with value.json; a fine-tuning is in it."""
+        return self.root / probe.kind / probe.name / "results" / run.run.settings[VARIANT] / f"seed-{run.run.seed}"
+
+    def value(self, probe: Probe, run: RunFolder) -> dict[str, Any] | None:
+        """What a probe has measured; None before it has, or with other masks or seeds."""
+        value = read_json(self.folder(probe, run) / "value.json", keys=("value",), remedy=_AGAIN)
+        if value is None or isinstance(probe.settings, HeldOut):
+            return value if value and value.get("masks") == MASK_SEED else None
+        return value if set(value["seeds"]) == set(probe.settings.seeds or ()) else None
+
+    def measure(self, probe: Probe, run: RunFolder, *, device: str) -> None:
+        """Measure a pretrained model, if it is there and was not measured before."""
+        if run.state() != DONE or self.value(probe, run) is not None:
+            return
+        name, folder, checkpoint = f"{probe.name}: {run.run.name}", self.folder(probe, run), run.checkpoint()
+        if checkpoint is None:
+            self.failures[name] = f"its checkpoint is gone: delete {run.path}, and the same command pretrains it again"
+        elif isinstance(probe.settings, HeldOut):
+            value = self.perplexity(probe.settings, checkpoint, device=device)
+        elif not (value := self.tune(probe, checkpoint, folder)):
+            self.failures[name] = f"fine-tunings have failed: see {folder / 'runs'}"
+        if name not in self.failures:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / "value.json", value)
+            self.say(f"{name}: {value['value']}")
+
+    def perplexity(self, text: HeldOut, checkpoint: Path, *, device: str) -> dict[str, Any]:
+        """Perplexity ("value"; None if the model has diverged), and the baselines in bits per token."""
+        folder, length = self.held_out(text)
+        most = MOST_PREDICTIONS if text.max_tokens is None else round(0.15 * text.max_tokens)  # 15 % are masked
+        try:
+            model, vocabulary = load_trained(checkpoint, folder, device=device)
+        except DivergedError:
+            return {"value": None, "masks": MASK_SEED}
+        options: Any = {
+            "split": text.split,
+            "break_mode": "complete",
+            "length": length,
+            "most": most,
+        }
+        scores = {
+            name: score["perplexity"]
+            for name, score in evaluate(model, vocabulary, folder, **options).items()
+            if isinstance(score, dict)
+        }
+        counts = {f"{name}_loss": math.log2(score) for name, score in scores.items() if name != "model"}
+        return plain({"value": scores["model"], "baselines": counts, "masks": MASK_SEED})  # type: ignore[no-any-return]
+
+    def tune(self, probe: Probe, checkpoint: Path, folder: Path) -> dict[str, Any] | None:
+        """Fine-tune a model: "value" is the median over seeds of the recipe's metric; None where runs failed."""
+        result = finetune(self.tuning(probe, model=checkpoint, output_dir=folder), report=self.say)
+        cells = {cell["name"]: cell["values"] for cell in result.sweep["cells"]} if result.sweep else {}
+        values = cells.get(result.best_cell, {})
+        if not result.evaluations or set(values) != set(result.plan.settings.seeds or ()):
+            return None
+        members = [member["metrics"] for member in result.evaluations[0].members]
+        metric = benchmark_of(result.plan.prepared.task).recipe(result.plan.prepared).compared_by
+        metric = next(name for name in (metric, f"tuned_{metric}", metric.removeprefix("tuned_")) if name in members[0])
+        seeds = {seed: each[metric] for seed, each in zip(values, members, strict=True)}
+        return {"value": statistics.median(seeds.values()), "seeds": seeds, "metric": metric, "cell": result.best_cell}
+
+    def write_report(self) -> dict[str, Any]:
+        """Write the report of what there is."""
+        failures = {
+            str(run.path): str((run.failure() or {}).get("reason")) for run in self.runs if run.state() == FAILED
+        }
+        values: dict[str, dict[str, dict[str, Any]]] = {}
+        for probe, run in itertools.product(self.study.probes, [run for run in self.runs if run.state() == DONE]):
+            value = self.value(probe, run)
+            if value is not None and value["value"] is None:
+                failures[f"{probe.name}: {run.run.name}"] = "the value is not a finite number: the model has diverged"
+            elif value is not None:
+                values.setdefault(probe.name, {}).setdefault(run.run.settings[VARIANT], {})[run.run.seed] = value
+        return report.write_report(self.study, self.plans, values, failures | self.failures, self.root)

@@ -1,0 +1,146 @@
+"""What is compared, by what, at which budget, from a study file; examples/README.studies.md has the format.
+
+Options, axes and seeds are read as in a grid file (`sweeps/grid.py`): a variant is a cell of the grid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from roberta_plugin.experiments.settings import FinetuneSettings
+from roberta_plugin.experiments.sweeps import grid
+from roberta_plugin.finetuning.benchmarks import TASKS, options_for
+from roberta_plugin.launch.options_file import Section, place_of, read_file, read_yaml, to_arguments
+from roberta_plugin.settings import Checked, check_names, convert, setting, short
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
+_TUNING = ("task", "raw", "tokenizer", "max-length", "options", "seeds", "epochs", "grid", "train")
+PERPLEXITY, FINE_TUNING = "perplexity", "fine-tuning"  # also folders
+PAPER: Mapping[str, Mapping[str, str]] = read_yaml(Path(__file__).with_name("paper.yaml"))
+"""Row of the paper's tables -> number by task, as it is written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One way to pretrain: fairseq-train's options, and the row of PAPER that it mirrors."""
+
+    name: str
+    options: Mapping[str, Any]
+    paper: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(Checked):
+    """The budget that all variants have in common."""
+
+    equal: Literal["tokens", "updates", "flops"] = "tokens"
+    amount: float | None = setting(None, "of each variant; None: the options say max-update", smallest=1)
+    warm_up: float = setting(0.06, "with amount: warm-up as a share of the updates", smallest=0, largest=0.99)
+    tolerance: float = setting(0.02, "largest relative difference that counts as equal", smallest=0, largest=0.99)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut(Checked):
+    """Held-out text, whose masked tokens all models predict: the same blocks with the same masks."""
+
+    data: Path | None = None  # folder of binarized text; None: the first variant's
+    split: str = "valid"
+    tokens_per_sample: int | None = setting(None, "of a block; None: the shortest of the variants'", smallest=3)
+    max_tokens: int | None = setting(None, "about how many of the split are read; None: enough", smallest=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What is measured of every pretrained model: perplexity, or the paper's fine-tuning for a task."""
+
+    name: str
+    kind: str
+    settings: HeldOut | FinetuneSettings  # of fine-tuning without its model and folders
+    section: Section
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """The content of a study file."""
+
+    file: Section
+    title: str
+    variants: tuple[Variant, ...]
+    seeds: tuple[str, ...]
+    reference: str  # the variant that the others are compared with
+    budget: Budget
+    probes: tuple[Probe, ...]
+
+    def error(self, variant: Variant, error: Exception) -> ValueError | FileNotFoundError:
+        """An error of a variant, with the line of its option: the variant's own, or that of all."""
+        sections = [self.file.subsection("variants").subsection(variant.name), self.file.subsection("axes")]
+        is_missing = isinstance(error, FileNotFoundError)
+        place = place_of(f"{error} (--data)" if is_missing else str(error), self.file, nearer=sections)
+        return (FileNotFoundError if is_missing else ValueError)(f"{place}: the variant {variant.name}: {error}")
+
+
+def read_study(path: Path) -> Study:
+    """Read and check a study file.
+
+    Raises:
+        ValueError: naming the file, the line where one can be found, and what to write instead.
+    """
+    file = read_file(path)
+    with file.located():
+        known = (*grid.SECTIONS, "title", "reference", "budget", "probes")
+        file.check_keys(known=known, needed=[("train", "base"), ("variants", "axes"), ("seeds",), ("probes",)])
+        variants = [
+            _variant(cell, file.subsection("variants")) for cell in grid.combinations(*grid.options_and_axes(file))
+        ]
+        probes = file.subsection("probes").subsections("ppl: {kind: perplexity}")
+        names = [variant.name for variant in variants]
+        for name in (name for name in (*names, *probes) if not _NAME.fullmatch(name)):
+            raise ValueError(f"(--{name}) the name {name!r} may have letters, digits and .+- only.")
+        reference = file.subsection("reference", names[0])
+        if reference.content not in names:
+            raise reference.error(f"reference must be {' or '.join(names)}, got {short(reference.content)}.")
+        return Study(
+            file=file,
+            title=str(file.subsection("title", path.stem).content),
+            variants=tuple(variants),
+            seeds=grid.checked_seeds(file.subsection("seeds").content, where="--seeds"),
+            reference=reference.content,
+            budget=file.subsection("budget").as_settings(Budget),
+            probes=tuple(_probe(name, section) for name, section in probes.items()),
+        )
+
+
+def _variant(cell: grid.Cell, variants: Section) -> Variant:
+    """A cell of the file's axes; with other axes than the variants it is called as in `lr-1e-3+dropout-0.1`."""
+    options, label = dict(cell.options), cell.settings.get(grid.VARIANT, "")
+    paper = str(options.pop("paper", "")) if "paper" in cell.own_options else ""
+    if paper and paper not in PAPER:
+        known = f"there are {', '.join(PAPER)}"
+        raise variants.subsection(label).error(f"--paper: the paper has no row {paper!r}: {known}.")
+    name = label if list(cell.settings) == [grid.VARIANT] else cell.name.replace("_", "+")
+    return Variant(name=name, options=options, paper=paper)
+
+
+def _probe(name: str, section: Section) -> Probe:
+    with section.located():
+        values = {name.replace("-", "_"): value for name, value in section.as_options().items()}
+        kind, task = values.pop("kind", None), str(values.get("task"))
+        if kind == PERPLEXITY:
+            return Probe(name=name, kind=kind, section=section, settings=convert(HeldOut, values, where=section.name))
+        if kind != FINE_TUNING:
+            raise section.error(f"--kind must be {PERPLEXITY} or {FINE_TUNING}, got {kind!r}.")
+        check_names((name.replace("_", "-") for name in values), known=_TUNING, where=section.name)
+        if task not in TASKS:
+            raise section.error(f"--task must be {' or '.join(TASKS)}, got {task!r}.")
+        options, train, axes = (section.subsection(bag).as_options() for bag in ("options", "train", "grid"))
+        only = {axis: ",".join(to_arguments({axis: choices}, where="grid")[1:]) for axis, choices in axes.items()}
+        seeds = grid.checked_seeds(section.subsection("seeds", ["1", "2", "3", "4", "5"]).content, where="--seeds")
+        of_task = options_for(task, {name.replace("-", "_"): value for name, value in options.items()})
+        given = {name: value for name, value in values.items() if name not in ("options", "grid", "train")}
+        given |= {"seeds": seeds, "only": only, "train_options": train, "splits": ("valid",), "model": Path()}
+        settings = convert(FinetuneSettings, {**given, "output_dir": Path()}, where=section.name)
+        return Probe(name=name, kind=kind, section=section, settings=replace(settings, options=of_task))
