@@ -9,7 +9,7 @@ The layers, top to bottom; a module imports only from layers below it:
 
     extensions/           one folder for each task and capability; the rest knows none by name
     cli/                  the command `roberta`: parse, call, print
-    experiments/          many trainings: sweeps, the paper's fine-tuning procedure, studies
+    experiments/          many trainings: sweeps, the paper's fine-tuning procedure
     pretraining/          one pretraining, from text to results, by a recipe
     launch/               fairseq-train: its arguments, run folder, process and SLURM job, through faults
     prediction/           a model's answers about new text, for every kind of task

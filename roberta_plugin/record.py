@@ -7,7 +7,6 @@ keeps results keeps their record with them (`json_files`), and compares it when 
     prepared.json                   settings, tokenizer, official files       is refused
     start.json of a fine-tuning     weights, examples                         is refused
     run.json of a sweep's run       options of fairseq-train                  is refused
-    study.json                      options, data, processes                  is refused
     run.json of a launched run      options, by their `on_resume`; batch      is refused, but for --accept-changes
     a fine-tuned checkpoint         settings of its data, options, head       is refused, or a warning
     parts of a .bin, manifest.json  text, tokenizer, dict.txt, rules          is refused, but for --overwrite

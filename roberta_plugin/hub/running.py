@@ -1,4 +1,4 @@
-"""The inference loop, by which everything that only reads a model runs it: hub, evaluations, studies and the demo.
+"""The inference loop, by which everything that only reads a model runs it: hub, evaluations and the demo.
 
     sequences of any lengths --map_batches--> batches of similar length -> what the model computes, in their order
     batches of a dataset     --run_batches--> what the model computes, in the order of the batches

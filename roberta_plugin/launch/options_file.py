@@ -1,4 +1,4 @@
-"""YAML files (recipes, grid files, study files) -> options by name -> fairseq-train's arguments.
+"""YAML files (recipes, grid files) -> options by name -> fairseq-train's arguments.
 
     file --read_file--> Section --subsection--> Sections --as_options, as_settings--> values by name
     options --with_recipe--> those of the recipe that they name beneath them --to_arguments--> fairseq-train's arguments
@@ -210,7 +210,7 @@ class Section:
         """Let a ValueError say where it is.
 
         Example:
-            "--warm-up is 'x', ..." in the section budget  ->  "study.yaml, line 8: budget: warm-up is 'x', ..."
+            "--warm-up is 'x', ..." in the section budget  ->  "grid.yaml, line 8: budget: warm-up is 'x', ..."
         """
         try:
             yield
@@ -344,7 +344,7 @@ def all_options(train: Section) -> dict[str, Any]:
 
 
 def place_of(message: str, file: Section, *, nearer: Iterable[Section] = ()) -> str:
-    """As `Section.place`, also in the recipe that the options of a grid file or study file start from."""
+    """As `Section.place`, also in the recipe that the options of a grid file start from."""
     train = file.subsection("train") or file.subsection("base")
     recipe = _recipe_of(train, train.as_options())
     return file.place(message, nearer=nearer, beneath=recipe_files(recipe) if recipe else ())

@@ -1,4 +1,4 @@
-"""One run of fairseq-train and its folder: launched, or of a sweep, a fine-tuning or a study.
+"""One run of fairseq-train and its folder: launched, or of a sweep or a fine-tuning.
 
 No other module knows the names of these files, but `runs.py`, which reads what a run was and is, and `restart.py`,
 which must import nothing of this package:
@@ -249,7 +249,7 @@ class RunFolder(RunFiles):
         self, named: Callable[[str], str] = option_name, free: Callable[[str], bool] = lambda name: False
     ) -> None:
         """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it, or with a
-        study or more around it.
+        folder or more around it.
 
         `named` is how the user gives an option of fairseq-train, and `free` which may differ (`record.differences`).
         """

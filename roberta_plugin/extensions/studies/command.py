@@ -21,7 +21,6 @@ class StudySettings(GridRuns):
     dry_run: bool = setting(False, "check everything, print updates, tokens and FLOPs; write nothing")
 
     def __post_init__(self) -> None:
-        """Name the output folder after the file, and check the values."""
         if self.output_dir is None:
             object.__setattr__(self, "output_dir", Path("runs") / self.study.stem)
         super().__post_init__()
@@ -37,11 +36,12 @@ def study(settings: StudySettings) -> int:
     import roberta_plugin
 
     roberta_plugin.register()  # before anything imports fairseq, whose import would set up logging
-    from roberta_plugin.extensions.studies.study import dry_run, run_study
+    from roberta_plugin.extensions.studies.report import describe_plan
+    from roberta_plugin.extensions.studies.study import Work, run_study
 
     if settings.dry_run:
-        print(dry_run(settings))
+        print(describe_plan((work := Work(settings, say=print)).study, work.plans))
         return 0
-    results = run_study(settings, say=partial(print, flush=True))
-    print((settings.output_dir / "report.md").read_text(), f"report: {settings.output_dir / 'report.md'}", sep="\n")
+    results, report = run_study(settings, say=partial(print, flush=True)), settings.output_dir / "report.md"
+    print(report.read_text(), f"report: {report}", sep="\n")
     return 1 if results["failures"] else 0

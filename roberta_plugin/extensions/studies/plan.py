@@ -1,15 +1,11 @@
-"""The variants of a study -> their plans: fairseq-train's options, updates, tokens and FLOPs.
-
-What cannot work is refused here, before anything runs. FLOPs are those of forward and backward (`models/flops.py`).
-"""
+"""The variants of a study -> fairseq-train's options, updates, tokens and FLOPs; refuses what cannot work."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import roberta_plugin
 from roberta_plugin.extensions.studies.study_file import Study, Variant
@@ -25,8 +21,7 @@ _WHOLE_RUNS |= {"disable-validation": False, "grow-max-tokens": 0, "grow-tokens-
 _DERIVED = ("max-update", "total-num-update", "warmup-updates")
 
 
-@dataclass(frozen=True, kw_only=True)
-class VariantPlan:
+class VariantPlan(NamedTuple):
     """A variant with its numbers."""
 
     variant: Variant
@@ -34,12 +29,8 @@ class VariantPlan:
     parsed: Namespace  # the options before the budget
     size: UpdateSize  # of the data, or of full blocks where the data is not here
     totals: Mapping[str, float]  # tokens, updates and FLOPs in all
+    folders: list[Path]  # of its data
     num_ranks: int  # processes of a pretraining
-
-    @property
-    def folders(self) -> list[Path]:
-        """The folders of its data."""
-        return train_arguments.data_folders(self.parsed)
 
     def facts(self) -> dict[str, Any]:
         """Its numbers, as results.json holds them; `epochs` is None where the data is not here."""
@@ -50,12 +41,7 @@ class VariantPlan:
 
 
 def plan_study(study: Study, *, num_ranks: int, needs_data: bool = True) -> list[VariantPlan]:
-    """Work out what the variants of a study take, with `num_ranks` processes for a pretraining on GPUs.
-
-    Raises:
-        FileNotFoundError: for missing data, if it is needed.
-        ValueError: for options that fairseq-train would refuse, and for budgets that differ by more than the tolerance.
-    """
+    """Work out what the variants of a study take, with `num_ranks` processes for a pretraining on GPUs."""
     roberta_plugin.register()
     plans = []
     for variant in study.variants:
@@ -63,11 +49,11 @@ def plan_study(study: Study, *, num_ranks: int, needs_data: bool = True) -> list
             plans.append(_plan(variant, study, num_ranks=num_ranks))
             if needs_data or plans[-1].size.tokens_in_epoch:
                 train_arguments.check_data(plans[-1].parsed)
-        except (ValueError, FileNotFoundError) as error:
+        except ValueError as error:
             raise study.error(variant, error) from error
     equal, tolerance = study.budget.equal, study.budget.tolerance
-    amounts = {plan.variant.name: plan.totals[equal] for plan in plans}
-    (least, low), (most, high) = (choose(amounts.items(), key=lambda pair: pair[1]) for choose in (min, max))
+    amounts = sorted((plan.totals[equal], plan.variant.name) for plan in plans)
+    (low, least), (high, most) = amounts[0], amounts[-1]
     if high > low * (1 + tolerance):
         raise ValueError(
             f"{study.file.path}: the study compares variants at equal {equal}, and {most} would get {high:.4g} where "
@@ -95,7 +81,8 @@ def _plan(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
     _check_run(parsed)
     train_arguments.check_options(parsed)
     num_ranks = 1 if parsed.cpu else num_ranks
-    size, updates = _measure(parsed, num_ranks=num_ranks), int(parsed.max_update)
+    folders, updates = train_arguments.data_folders(parsed), int(parsed.max_update)
+    size = _measure(parsed, folders, num_ranks=num_ranks)
     counts = {name: round(getattr(size, name)) for name in ("tokens", "pairs", "predicted", "sequences")}
     each = {"tokens": size.tokens, "updates": 1.0, "flops": model_shape(parsed).flops(**counts)}
     if budget.amount is not None:
@@ -103,7 +90,7 @@ def _plan(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
         warm_up = min(max(1, round(budget.warm_up * updates)), updates - 1)
         schedule = dict(zip(_DERIVED, map(str, (updates, updates, warm_up)), strict=True))
     options, totals = {**variant.options, **schedule}, {unit: number * updates for unit, number in each.items()}
-    return VariantPlan(variant=variant, options=options, parsed=parsed, size=size, totals=totals, num_ranks=num_ranks)
+    return VariantPlan(variant, options, parsed, size, totals, folders, num_ranks)
 
 
 def _check_run(parsed: Namespace) -> None:
@@ -118,9 +105,9 @@ def _check_run(parsed: Namespace) -> None:
         )
 
 
-def _measure(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
+def _measure(parsed: Namespace, folders: Sequence[Path], *, num_ranks: int) -> UpdateSize:
     """The mean update of the training data, or of full blocks if it is not here."""
-    folders, splits = train_arguments.data_folders(parsed), [parsed.train_subset, *parsed.valid_subset.split(",")]
+    splits = [parsed.train_subset, *parsed.valid_subset.split(",")]
     here = [split for split in splits if all((folder / f"{split}.idx").is_file() for folder in folders)]
     if splits[0] not in here:
         return nominal_size(parsed, num_ranks=num_ranks)

@@ -3,7 +3,7 @@
     study file --plan--> sweep --> pretraining/variant-NAME/seed-N --probes--> KIND/PROBE/results/NAME/seed-N/value.json
     all values --report--> report.md, results.json
 
-The folders are the whole state: the same call resumes after any stop, and new variants, seeds and probes extend a study.
+The folders are the whole state: the same call resumes after any stop, and new variants, seeds and probes extend it.
 Changed options of pretrainings are refused by sweep, changed probes and data by study.json.
 """
 
@@ -22,7 +22,7 @@ from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.finetune import finetune
 from roberta_plugin.experiments.finetuning_grid import tuning_grid
-from roberta_plugin.experiments.settings import FinetuneSettings, SweepSettings
+from roberta_plugin.experiments.settings import SweepSettings
 from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, read_slurm, run_folders
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
 from roberta_plugin.extensions.studies import report
@@ -33,6 +33,7 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.preparation import prepared_folder
 from roberta_plugin.hub.running import usable_device
 from roberta_plugin.json_files import plain, read_json, write_json
+from roberta_plugin.launch.estimate import model_shape
 from roberta_plugin.launch.resources import Resources, check_slurm
 from roberta_plugin.launch.run_folder import DONE, FAILED, Metric, RunFolder
 from roberta_plugin.locks import only_process
@@ -44,15 +45,10 @@ _AGAIN = "delete it, if the study file and its data are as they were, and run th
 
 
 def run_study(settings: StudySettings, *, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Do what is left of a study, write its report, and return the content of results.json.
-
-    Raises:
-        FileNotFoundError: if a file that the study names does not exist.
-        ValueError: as `plan_study`; if another process works in the folder; or if its results come of other data.
-    """
+    """Do what is left of a study, write its report, and return the content of results.json."""
     work, device = Work(settings, say=say), usable_device(settings.device)
     with only_process(work.root, f"Another `roberta study` works in {work.root}: wait, or give another --output-dir."):
-        write_json(work.root / NAME, {"parts": {"study": work.check()}})
+        write_json(work.root / NAME, {"parts": {"study": work.record}})
         for probe in work.study.probes:
             work.check_probe(probe)
         try:
@@ -65,18 +61,10 @@ def run_study(settings: StudySettings, *, say: Callable[[str], None] = print) ->
     return results
 
 
-def dry_run(settings: StudySettings) -> str:
-    """The plan of a study as text, checked as far as its training data is here; nothing is written."""
-    work = Work(settings, say=print)
-    work.check()
-    return report.describe_plan(work.study, work.plans)
-
-
 class Work:
-    """The steps of a study, which resume where an earlier call was stopped; each leaves its results in files."""
+    """A study that is planned and checked, and its steps, which resume where an earlier call was stopped."""
 
     def __init__(self, settings: StudySettings, *, say: Callable[[str], None]) -> None:
-        """Read and plan the study."""
         import torch
 
         self.study, self.say, self.root = read_study(settings.study), say, settings.output_dir.resolve()
@@ -87,30 +75,26 @@ class Work:
             resources = read_slurm(self.study.file.subsection("slurm"), settings.slurm) or Resources()
             check_slurm(resources)
             num_ranks = resources.gpus_per_node
-        needs_data = not settings.dry_run
-        self.plans = plans = plan_study(self.study, num_ranks=max(1, num_ranks), needs_data=needs_data)
-        self.num_gpus = int(not any(plan.parsed.cpu for plan in plans))  # of a fine-tuning
-        self.grid = Grid(
-            path=self.root / "pretraining.json",
-            options={"data": plans[0].options["data"]},
-            axes={VARIANT: {plan.variant.name: plan.options for plan in plans}},
-            seeds=self.study.seeds,
-            metric=Metric(log=plans[0].parsed.valid_subset.split(",")[0], value="loss", goal="min", at="last"),
-            slurm=resources,
-        )
-        self.runs = run_folders(self.grid, self.root / "pretraining")
+        self.plans = plan_study(self.study, num_ranks=max(1, num_ranks), needs_data=not settings.dry_run)
+        self.num_gpus = int(not any(plan.parsed.cpu for plan in self.plans))  # of a fine-tuning
+        path, folder, first = self.root / "pretraining.json", self.root / "pretraining", self.plans[0]
+        metric = Metric(log=first.parsed.valid_subset.split(",")[0], value="loss", goal="min", at="last")
+        axes = {VARIANT: {plan.variant.name: plan.options for plan in self.plans}}
+        more: dict[str, Any] = {"options": {"data": first.options["data"]}, "metric": metric, "slurm": resources}
+        self.grid = Grid(path=path, axes=axes, seeds=self.study.seeds, **more)
+        self.runs = run_folders(self.grid, folder)
         common: dict[str, Any] = {"parallel": settings.parallel, "code": self.root}
         more = how if resources is None else {"slurm": {}, "wait": True}
-        more = {"grid": self.grid.path, "job_name": f"{self.root.name}-pretraining", "keep": "weights", **more}
-        self.pretraining = SweepSettings(output_dir=self.root / "pretraining", **common, **more)
+        more = {"job_name": f"{self.root.name}-pretraining", "keep": "weights", **common, **more}
+        self.pretraining = SweepSettings(grid=path, output_dir=folder, **more)
         more = how if resources is None else {"slurm": replace(resources, gpus_per_node=self.num_gpus)}
-        self.how_to_tune: dict[str, Any] = {"device": settings.device, **common, **more}
+        self.how_to_tune = {"device": settings.device, **common, **more}
+        self.record = self.check()
 
-    def tuning(self, probe: Probe, **more: Any) -> FinetuneSettings:
-        """The fine-tuning of a probe from a model; all models share the prepared folder."""
+    def tuning(self, probe: Probe, **more: Any) -> Any:
+        """The settings of `finetune` for a probe; all models share the prepared folder."""
         data, name = self.root / probe.kind / probe.name / "data", f"{self.root.name}-{probe.name}"
-        settings: Any = probe.settings
-        return replace(settings, data=data, name_in_queue=name, **self.how_to_tune, **more)  # type: ignore[no-any-return]
+        return replace(probe.settings, **{"data": data, "name_in_queue": name, **self.how_to_tune, **more})
 
     def held_out(self, text: HeldOut) -> tuple[Path, int]:
         """The folder of held-out text, and the tokens of a block, <s> included: the same for all variants."""
@@ -118,11 +102,7 @@ class Work:
         return text.data or self.plans[0].folders[0], text.tokens_per_sample or shortest
 
     def check(self) -> dict[str, str]:
-        """What the values depend on, to be kept: processes, probes, and the hash or size of each text.
-
-        Raises:
-            ValueError: if it has changed since an earlier start; what is new extends the study.
-        """
+        """What values depend on: processes, probes, hash or size of each text; refused if it was not so earlier."""
         now = {"processes": str(max(plan.num_ranks for plan in self.plans))}
         texts = [(folder, str(plan.parsed.train_subset)) for plan in self.plans for folder in plan.folders]
         for probe in self.study.probes:
@@ -145,7 +125,7 @@ class Work:
         """Refuse a probe without its files, or with another vocabulary; data for fine-tuning is prepared."""
         with probe.section.located():
             if isinstance(probe.settings, HeldOut):
-                folder, _ = self.held_out(probe.settings)
+                folder, length = self.held_out(probe.settings)
                 for path in (folder / name for name in (f"{probe.settings.split}.idx", "train.idx", "dict.txt")):
                     if not path.is_file():
                         raise FileNotFoundError(f"{path} does not exist: name other data, or a split that it has.")
@@ -153,12 +133,17 @@ class Work:
             else:
                 tuning = self.tuning(probe)
                 prepared = prepared_folder(tuning, self.root / probe.kind / probe.name / "data")
-                vocabulary = prepared.vocabulary
+                vocabulary, length = prepared.vocabulary, int(prepared.settings["max_length"])
                 grid = tuning_grid(tuning, prepared, None, path=probe.section.path, num_gpus=self.num_gpus)
                 check_options(replace(grid, options={**grid.options, "arch": "fast_roberta_base"}), is_written=False)
-            for path in (plan.folders[0] / "dict.txt" for plan in self.plans):
-                if Vocabulary.load(path).sha256 != vocabulary.sha256:
+            for plan, shape in ((plan, model_shape(plan.parsed)) for plan in self.plans):
+                if Vocabulary.load(path := plan.folders[0] / "dict.txt").sha256 != vocabulary.sha256:
                     raise ValueError(f"its vocabulary is not {path}: use one tokenizer for all data.")
+                if shape.max_positions < length and not shape.positions.is_rotary:
+                    limit = f"and the variant {plan.variant.name} has {shape.max_positions} positions"
+                    raise ValueError(
+                        f"sequences have up to {length} tokens, {limit}: lower it, or raise max-positions."
+                    )
 
     def folder(self, probe: Probe, run: RunFolder) -> Path:
         """The folder of a probe's results for a model, with value.json; a fine-tuning is in it."""
@@ -175,8 +160,8 @@ class Work:
         """Measure a pretrained model, if it is there and was not measured before."""
         if run.state() != DONE or self.value(probe, run) is not None:
             return
-        name, folder, checkpoint = f"{probe.name}: {run.run.name}", self.folder(probe, run), run.checkpoint()
-        if checkpoint is None:
+        name, folder, checkpoint = f"{probe.name}: {run.run.name}", self.folder(probe, run), run.chosen_checkpoint()
+        if not checkpoint.is_file():
             self.failures[name] = f"its checkpoint is gone: delete {run.path}, and the same command pretrains it again"
         elif isinstance(probe.settings, HeldOut):
             value = self.perplexity(probe.settings, checkpoint, device=device)
@@ -195,19 +180,12 @@ class Work:
             model, vocabulary = load_trained(checkpoint, folder, device=device)
         except DivergedError:
             return {"value": None, "masks": MASK_SEED}
-        options: Any = {
-            "split": text.split,
-            "break_mode": "complete",
-            "length": length,
-            "most": most,
-        }
-        scores = {
-            name: score["perplexity"]
-            for name, score in evaluate(model, vocabulary, folder, **options).items()
-            if isinstance(score, dict)
-        }
-        counts = {f"{name}_loss": math.log2(score) for name, score in scores.items() if name != "model"}
-        return plain({"value": scores["model"], "baselines": counts, "masks": MASK_SEED})  # type: ignore[no-any-return]
+        how: Any = {"split": text.split, "break_mode": "complete", "length": length, "most": most}
+        scores = evaluate(model, vocabulary, folder, **how)
+        names = [name for name in ("unigram", "bigram", "neighbors") if name in scores]
+        counts = {f"{name}_loss": math.log2(scores[name]["perplexity"]) for name in names}
+        found: dict[str, Any] = plain({"value": scores["model"]["perplexity"], "baselines": counts, "masks": MASK_SEED})
+        return found
 
     def tune(self, probe: Probe, checkpoint: Path, folder: Path) -> dict[str, Any] | None:
         """Fine-tune a model: "value" is the median over seeds of the recipe's metric; None where runs failed."""
@@ -224,12 +202,10 @@ class Work:
 
     def write_report(self) -> dict[str, Any]:
         """Write the report of what there is."""
-        failures = {
-            str(run.path): str((run.failure() or {}).get("reason")) for run in self.runs if run.state() == FAILED
-        }
-        values: dict[str, dict[str, dict[str, Any]]] = {}
-        for probe, run in itertools.product(self.study.probes, [run for run in self.runs if run.state() == DONE]):
-            value = self.value(probe, run)
+        failed = {str(run.path): run.failure() or {} for run in self.runs if run.state() == FAILED}
+        failures, values = {name: str(each.get("reason")) for name, each in failed.items()}, dict[str, Any]()
+        for probe, run in itertools.product(self.study.probes, self.runs):
+            value = self.value(probe, run) if run.state() == DONE else None
             if value is not None and value["value"] is None:
                 failures[f"{probe.name}: {run.run.name}"] = "the value is not a finite number: the model has diverged"
             elif value is not None:

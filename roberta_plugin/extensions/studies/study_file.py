@@ -1,7 +1,4 @@
-"""What is compared, by what, at which budget, from a study file; examples/README.studies.md has the format.
-
-Options, axes and seeds are read as in a grid file (`sweeps/grid.py`): a variant is a cell of the grid.
-"""
+"""A study file, which examples/README.studies.md describes; a variant is a cell of a grid file (`sweeps/grid.py`)."""
 
 from __future__ import annotations
 
@@ -9,11 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps import grid
-from roberta_plugin.finetuning.benchmarks import TASKS, options_for
+from roberta_plugin.finetuning.benchmarks import all_tasks, options_for
 from roberta_plugin.launch.options_file import Section, place_of, read_file, read_yaml, to_arguments
 from roberta_plugin.settings import Checked, check_names, convert, setting, short
 
@@ -24,8 +21,7 @@ PAPER: Mapping[str, Mapping[str, str]] = read_yaml(Path(__file__).with_name("pap
 """Row of the paper's tables -> number by task, as it is written."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variant:
+class Variant(NamedTuple):
     """One way to pretrain: fairseq-train's options, and the row of PAPER that it mirrors."""
 
     name: str
@@ -53,8 +49,7 @@ class HeldOut(Checked):
     max_tokens: int | None = setting(None, "about how many of the split are read; None: enough", smallest=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Probe:
+class Probe(NamedTuple):
     """What is measured of every pretrained model: perplexity, or the paper's fine-tuning for a task."""
 
     name: str
@@ -63,8 +58,7 @@ class Probe:
     section: Section
 
 
-@dataclass(frozen=True, kw_only=True)
-class Study:
+class Study(NamedTuple):
     """The content of a study file."""
 
     file: Section
@@ -75,27 +69,21 @@ class Study:
     budget: Budget
     probes: tuple[Probe, ...]
 
-    def error(self, variant: Variant, error: Exception) -> ValueError | FileNotFoundError:
+    def error(self, variant: Variant, error: ValueError) -> ValueError:
         """An error of a variant, with the line of its option: the variant's own, or that of all."""
         sections = [self.file.subsection("variants").subsection(variant.name), self.file.subsection("axes")]
-        is_missing = isinstance(error, FileNotFoundError)
-        place = place_of(f"{error} (--data)" if is_missing else str(error), self.file, nearer=sections)
-        return (FileNotFoundError if is_missing else ValueError)(f"{place}: the variant {variant.name}: {error}")
+        place = place_of(str(error), self.file, nearer=sections)
+        return ValueError(f"{place}: the variant {variant.name}: {error}")
 
 
 def read_study(path: Path) -> Study:
-    """Read and check a study file.
-
-    Raises:
-        ValueError: naming the file, the line where one can be found, and what to write instead.
-    """
+    """Read and check a study file; refusals name the line."""
     file = read_file(path)
     with file.located():
         known = (*grid.SECTIONS, "title", "reference", "budget", "probes")
         file.check_keys(known=known, needed=[("train", "base"), ("variants", "axes"), ("seeds",), ("probes",)])
-        variants = [
-            _variant(cell, file.subsection("variants")) for cell in grid.combinations(*grid.options_and_axes(file))
-        ]
+        cells = grid.combinations(*grid.options_and_axes(file))
+        variants = tuple(_variant(cell, file.subsection("variants")) for cell in cells)
         probes = file.subsection("probes").subsections("ppl: {kind: perplexity}")
         names = [variant.name for variant in variants]
         for name in (name for name in (*names, *probes) if not _NAME.fullmatch(name)):
@@ -103,15 +91,10 @@ def read_study(path: Path) -> Study:
         reference = file.subsection("reference", names[0])
         if reference.content not in names:
             raise reference.error(f"reference must be {' or '.join(names)}, got {short(reference.content)}.")
-        return Study(
-            file=file,
-            title=str(file.subsection("title", path.stem).content),
-            variants=tuple(variants),
-            seeds=grid.checked_seeds(file.subsection("seeds").content, where="--seeds"),
-            reference=reference.content,
-            budget=file.subsection("budget").as_settings(Budget),
-            probes=tuple(_probe(name, section) for name, section in probes.items()),
-        )
+        title, budget = str(file.subsection("title", path.stem).content), file.subsection("budget").as_settings(Budget)
+        seeds = grid.checked_seeds(file.subsection("seeds").content, where="--seeds")
+        measured = tuple(_probe(name, section) for name, section in probes.items())
+        return Study(file, title, variants, seeds, reference.content, budget, measured)
 
 
 def _variant(cell: grid.Cell, variants: Section) -> Variant:
@@ -134,13 +117,15 @@ def _probe(name: str, section: Section) -> Probe:
         if kind != FINE_TUNING:
             raise section.error(f"--kind must be {PERPLEXITY} or {FINE_TUNING}, got {kind!r}.")
         check_names((name.replace("_", "-") for name in values), known=_TUNING, where=section.name)
-        if task not in TASKS:
-            raise section.error(f"--task must be {' or '.join(TASKS)}, got {task!r}.")
+        if task not in all_tasks():
+            raise section.error(f"--task must be {' or '.join(all_tasks())}, got {task!r}.")
         options, train, axes = (section.subsection(bag).as_options() for bag in ("options", "train", "grid"))
         only = {axis: ",".join(to_arguments({axis: choices}, where="grid")[1:]) for axis, choices in axes.items()}
         seeds = grid.checked_seeds(section.subsection("seeds", ["1", "2", "3", "4", "5"]).content, where="--seeds")
         of_task = options_for(task, {name.replace("-", "_"): value for name, value in options.items()})
         given = {name: value for name, value in values.items() if name not in ("options", "grid", "train")}
+        if missing := [name for name in ("raw", "tokenizer", "max_length") if name not in given]:
+            raise section.error(f"{missing[0].replace('_', '-')} is missing: give it a value.")
         given |= {"seeds": seeds, "only": only, "train_options": train, "splits": ("valid",), "model": Path()}
         settings = convert(FinetuneSettings, {**given, "output_dir": Path()}, where=section.name)
         return Probe(name=name, kind=kind, section=section, settings=replace(settings, options=of_task))
