@@ -62,7 +62,7 @@ setup(
     ],
     python_requires=">=3.11,<3.13",
     packages=find_packages(include=["roberta_plugin", "roberta_plugin.*"]),
-    package_data={"roberta_plugin": ["py.typed", "launch/recipes/*.yaml"]},
+    package_data={"roberta_plugin": ["py.typed", "launch/recipes/*.yaml", "extensions/*/*.yaml"]},
     data_files=[(f"share/roberta_plugin/{folder}", files) for folder, files in recipes()],
     install_requires=[
         # fairseq's own 0.12.2 fails at import on Python 3.11; this is fairseq main, built for 3.11 and 3.12,

@@ -1,29 +1,11 @@
-"""`roberta study`: the options, and what it prints."""
+"""`roberta study`: what it prints."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from roberta_plugin.cli.command import RESUMES, command
-from roberta_plugin.experiments.settings import GridRuns
-from roberta_plugin.settings import REQUIRED, setting
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudySettings(GridRuns):
-    """Settings of `roberta study`."""
-
-    study: Path = setting(REQUIRED, "study file (YAML)", flag="study")
-    output_dir: Path = setting(None, "where everything is written (runs/NAME of the file)")
-    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
-    dry_run: bool = setting(False, "check everything, print updates, tokens and FLOPs; write nothing")
-
-    def __post_init__(self) -> None:
-        if self.output_dir is None:
-            object.__setattr__(self, "output_dir", Path("runs") / self.study.stem)
-        super().__post_init__()
+from roberta_plugin.extensions.studies.study_file import StudySettings
 
 
 @command(StudySettings, if_interrupted=RESUMES)

@@ -37,7 +37,7 @@ def write_report(
     for probe in study.probes:
         found = {name: values.get(probe.name, {}).get(name, {}) for name in variants}
         numbers = {name: [float(each["value"]) for each in seeds.values()] for name, seeds in found.items()}
-        scale = np.log2 if probe.kind == PERPLEXITY else np.asarray  # perplexity is exponential in bits
+        scale: Any = np.log2 if probe.kind == PERPLEXITY else np.asarray  # perplexity is exponential in bits
         last = sorted(numbers, key=lambda name: name == study.reference)
         pairs[probe.name] = games_howell({name: scale(numbers[name]) for name in last if numbers[name]})
         rows = [
@@ -57,7 +57,7 @@ def write_report(
 
 def value_table(probe: Probe, plans: Sequence[VariantPlan], found: Found, numbers: Mapping[str, list[float]]) -> str:
     """The values of the variants beside the paper's, above the baselines."""
-    first = next((one for seeds in found.values() for one in seeds.values()), {})
+    first: dict[str, Any] = next((one for seeds in found.values() for one in seeds.values()), {})
     column = probe.settings.task if isinstance(probe.settings, FinetuneSettings) else PERPLEXITY
     papers = {plan.variant.name: PAPER.get(plan.variant.paper, {}).get(column, "") for plan in plans}
     rows, counts = [[name, show(each), papers[name]] for name, each in numbers.items()], first.get("baselines", {})

@@ -26,9 +26,9 @@ from roberta_plugin.experiments.settings import SweepSettings
 from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, read_slurm, run_folders
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
 from roberta_plugin.extensions.studies import report
-from roberta_plugin.extensions.studies.command import StudySettings as StudySettings
 from roberta_plugin.extensions.studies.plan import plan_study
 from roberta_plugin.extensions.studies.study_file import HeldOut, Probe, read_study
+from roberta_plugin.extensions.studies.study_file import StudySettings as StudySettings
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.preparation import prepared_folder
 from roberta_plugin.hub.running import usable_device
@@ -83,6 +83,8 @@ class Work:
         more: dict[str, Any] = {"options": {"data": first.options["data"]}, "metric": metric, "slurm": resources}
         self.grid = Grid(path=path, axes=axes, seeds=self.study.seeds, **more)
         self.runs = run_folders(self.grid, folder)
+        for run in self.runs:
+            run.check()
         common: dict[str, Any] = {"parallel": settings.parallel, "code": self.root}
         more = how if resources is None else {"slurm": {}, "wait": True}
         more = {"job_name": f"{self.root.name}-pretraining", "keep": "weights", **common, **more}
@@ -134,6 +136,8 @@ class Work:
                 tuning = self.tuning(probe)
                 prepared = prepared_folder(tuning, self.root / probe.kind / probe.name / "data")
                 vocabulary, length = prepared.vocabulary, int(prepared.settings["max_length"])
+                if (old := self.root / probe.kind / probe.name / "runs").is_dir():
+                    self.say(f"{old} is of an earlier version, and its runs are not continued: delete it.")
                 grid = tuning_grid(tuning, prepared, None, path=probe.section.path, num_gpus=self.num_gpus)
                 check_options(replace(grid, options={**grid.options, "arch": "fast_roberta_base"}), is_written=False)
             for plan, shape in ((plan, model_shape(plan.parsed)) for plan in self.plans):
@@ -164,13 +168,13 @@ class Work:
         if not checkpoint.is_file():
             self.failures[name] = f"its checkpoint is gone: delete {run.path}, and the same command pretrains it again"
         elif isinstance(probe.settings, HeldOut):
-            value = self.perplexity(probe.settings, checkpoint, device=device)
+            value: dict[str, Any] | None = self.perplexity(probe.settings, checkpoint, device=device)
         elif not (value := self.tune(probe, checkpoint, folder)):
             self.failures[name] = f"fine-tunings have failed: see {folder / 'runs'}"
         if name not in self.failures:
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / "value.json", value)
-            self.say(f"{name}: {value['value']}")
+            self.say(f"{name}: {(value or {})['value']}")
 
     def perplexity(self, text: HeldOut, checkpoint: Path, *, device: str) -> dict[str, Any]:
         """Perplexity ("value"; None if the model has diverged), and the baselines in bits per token."""

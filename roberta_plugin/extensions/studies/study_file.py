@@ -8,17 +8,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from roberta_plugin.experiments.settings import FinetuneSettings
+from roberta_plugin.experiments.settings import FinetuneSettings, GridRuns
 from roberta_plugin.experiments.sweeps import grid
 from roberta_plugin.finetuning.benchmarks import all_tasks, options_for
 from roberta_plugin.launch.options_file import Section, place_of, read_file, read_yaml, to_arguments
-from roberta_plugin.settings import Checked, check_names, convert, setting, short
+from roberta_plugin.settings import REQUIRED, Checked, check_names, convert, setting, short
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
 _TUNING = ("task", "raw", "tokenizer", "max-length", "options", "seeds", "epochs", "grid", "train")
 PERPLEXITY, FINE_TUNING = "perplexity", "fine-tuning"  # also folders
 PAPER: Mapping[str, Mapping[str, str]] = read_yaml(Path(__file__).with_name("paper.yaml"))
 """Row of the paper's tables -> number by task, as it is written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySettings(GridRuns):
+    """Settings of `roberta study`."""
+
+    study: Path = setting(REQUIRED, "study file (YAML)", flag="study")
+    output_dir: Path = setting(None, "where everything is written (runs/NAME of the file)")
+    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
+    dry_run: bool = setting(False, "check everything, print updates, tokens and FLOPs; write nothing")
+
+    def __post_init__(self) -> None:
+        if self.output_dir is None:
+            object.__setattr__(self, "output_dir", Path("runs") / self.study.stem)
+        super().__post_init__()
 
 
 class Variant(NamedTuple):

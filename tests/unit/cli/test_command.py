@@ -84,7 +84,6 @@ def test_under_nohup_a_closed_terminal_changes_nothing():
 @pytest.mark.parametrize(
     ("words", "procedure"),
     [
-        ("study study.yaml", "experiments.studies.study.run_study"),
         ("sweep grid.yaml --output-dir out", "experiments.sweeps.sweep.sweep"),
         ("finetune RTE --output-dir out --model a.pt", "experiments.finetune.finetune"),
         (

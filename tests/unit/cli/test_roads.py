@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from roberta_plugin.cli import all_verbs, build_parser, main
+from roberta_plugin.cli import OWN_VERBS, build_parser, main
 from tests.tiny_tokenizers import byte_level_bpe
 
 LOOKS = {"--dry-run", "--report-only", "--grid-only"}
@@ -45,7 +45,6 @@ EVERYWHERE = {
     "train": "--config --env --output-dir --name --checkpoint-minutes --accept-changes",
     "jobs": "",
     "sweep": "--output-dir --parallel --slurm --report-only --renew-code --ensemble --keep --dry-run",
-    "study": "--output-dir --parallel --slurm --report-only --device --dry-run",
 }
 EVERYWHERE["fill-mask"] = EVERYWHERE["predict"]
 ROADS = {
@@ -169,7 +168,6 @@ ROADS = {
         **{f"--{name}": f"g.yaml --output-dir o --slurm time=1 --{name} 2" for name in ("retries", "gpus-per-run")},
         "--wait": "g.yaml --output-dir o --wait",
     },
-    "study": {f"--{name}": f"s.yaml --slurm time=1 --{name} 2" for name in ("retries", "gpus-per-run")},
 }
 ROADS["fill-mask"] = ROADS["predict"]
 BY_MODEL = {
@@ -181,7 +179,7 @@ BY_MODEL = {
 
 
 def parsers():
-    for verb in all_verbs():
+    for verb in OWN_VERBS:
         parser = build_parser(verb)
         (verbs,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
         actions = [each for each in verbs.choices[verb]._actions if isinstance(each, argparse._SubParsersAction)]

@@ -114,7 +114,10 @@ def test_unequal_budgets_are_refused(tmp_path, data):
             "the variant a: it has no end: give max-update",
         ),
         ({"variants": {"a": None}, "budget": {"equal": "tokens"}}, "the variant a: it has no end: give max-update"),
-        ({"variants": {"a": {"max-epoch": "1"}}}, "variant a: it sets --max-epoch, with which a run has other updates than planned"),
+        (
+            {"variants": {"a": {"max-epoch": "1"}}},
+            "variant a: it sets --max-epoch, with which a run has other updates than planned",
+        ),
         (
             {"variants": {"a": {"grow-tokens-per-sample": "0:16 9:32"}}},
             "variant a: it sets --grow-tokens-per-sample, .*planned, or no result: leave it out",
@@ -180,4 +183,7 @@ def test_a_shipped_study_can_be_planned(path, tmp_path, monkeypatch):
         assert [plan.totals["updates"] for plan in plans] == pytest.approx([1e6, 125e3, 31250], rel=1e-3)
     if not is_small:
         assert study.file.subsection("slurm").content["gpus_per_node"] == "8"
-        assert all(plan.parsed.encoder_layers == 12 and plan.totals["tokens"] == pytest.approx(1.31e11, rel=1e-3) for plan in plans)
+        assert all(
+            plan.parsed.encoder_layers == 12 and plan.totals["tokens"] == pytest.approx(1.31e11, rel=1e-3)
+            for plan in plans
+        )

@@ -10,7 +10,6 @@ import pytest
 
 from roberta_plugin.data.manifest import file_record, write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
-from roberta_plugin.experiments.finetuning_grid import tuning_grid
 from roberta_plugin.extensions.studies import study as module
 from roberta_plugin.extensions.studies.study import NAME, StudySettings, Work, run_study
 from roberta_plugin.json_files import write_json
@@ -238,9 +237,7 @@ def test_the_value_of_a_fine_tuning_is_the_median_of_the_best_cell_and_none_whil
 
     monkeypatch.setattr(module, "finetune", finetune)
     work.measure(probe, run, device="cpu")
-    assert work.value(probe, run) is None and "fine-tunings have failed" in work.failures.pop(
-        "p: variant-a/seed-1"
-    )
+    assert work.value(probe, run) is None and "fine-tunings have failed" in work.failures.pop("p: variant-a/seed-1")
     work.measure(probe, run, device="cpu")
     expected = {"value": 61.5, "seeds": {"1": 61.0, "2": 62.0}, "metric": "accuracy", "cell": "good"}
     assert work.value(probe, run) == expected
