@@ -199,7 +199,7 @@ class Registry(Mapping[str, T], Generic[T]):
         if name not in self._entries:
             raise ValueError(self.unknown(name))
         entry = self._entries[name]
-        return _import(getattr(entry, part) if part else entry, self._owners[name])
+        return _import(str(getattr(entry, part) if part else entry), self._owners[name])
 
     def unknown(self, name: object) -> str:
         """The sentence about a name that is not registered; it ends with what is known of broken extensions."""

@@ -112,7 +112,8 @@ class FineTuningCriterion(SummedCriterion):
 
     @property
     def _judging(self) -> Mapping[str, Any]:
-        return self.task.training.judging(self.options)
+        options: Mapping[str, Any] = self.task.training.judging(self.options)
+        return options
 
     def _validate(self, sample: dict[str, Any], outputs: Any) -> None:
         split = sample["split"]

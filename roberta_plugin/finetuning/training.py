@@ -52,8 +52,8 @@ class Criterion(Protocol):
 class TrainedKind(Protocol):
     """What a training asks of its kind, a `kinds.base.Kind`."""
 
-    name: Any
-    head: Any
+    name: ClassVar[str]
+    head: ClassVar[str]
     """The kind of its head."""
     settings: Mapping[str, Any]
     """As the prepared folder has them."""
@@ -133,7 +133,7 @@ class KindTraining:
 def find_training(kind: type[Any]) -> type[KindTraining]:
     """The training that is registered for a kind, or for the nearest kind that it extends."""
     for each in kind.__mro__:
-        name = vars(each).get("name")
+        name = str(vars(each).get("name"))
         if name in KINDS and KINDS[name].training:
             training: type[KindTraining] = KINDS.load(name, "training")
             return training

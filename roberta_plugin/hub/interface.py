@@ -421,7 +421,7 @@ class RobertaHub(HubCore):
         """What the classification head reads of white space."""
         task = str(self.trained_on.get("task"))
         name = kind_of_task(task) or (self.trained_on.get("settings") or {}).get("kind")
-        return white_space_of(kind_class(name), task) if name in KINDS else "stripped"
+        return white_space_of(kind_class(str(name)), task) if name in KINDS else "stripped"
 
     def _as_trained(
         self, texts: Sequence[Text], white_space: WhiteSpace, layout: TextLayout
