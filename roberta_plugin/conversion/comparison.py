@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from roberta_plugin.conversion.huggingface import read_config
-from roberta_plugin.conversion.model_files import ADAPTER_CONFIG
+from roberta_plugin.conversion.model_files import ADAPTER_CONFIG, OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.portable import MASKED_LM, PortableModel
 from roberta_plugin.conversion.pretrained import build
 from roberta_plugin.data.tokenizers.huggingface import their_ids
@@ -69,6 +69,8 @@ def compare(model: PortableModel, *, adapt: Callable[[Any], Any] | None = None) 
     folder = model.path if model.path.is_dir() else model.path.parent
     if model.source != "huggingface" or not _is_installed("transformers"):
         return ""
+    if model.path.is_file() and model.path.name not in (WEIGHTS, OLD_WEIGHTS):
+        return ""  # other weights than the folder's
     if read_config(folder).get("auto_map") or (folder / ADAPTER_CONFIG).is_file():
         return ""  # code of other authors is not run; adapters beside the weights are added there, as a note says
     try:
@@ -135,9 +137,17 @@ def _compare_answers(model: PortableModel, folder: Path, adapt: Callable[[Any], 
         suffix, number = model.head.hugging_face.suffix, model.head.num_outputs
         labels = {"num_labels": number} if adapt is not None and number else {}
         name = "AutoModel" if suffix == "Model" else f"AutoModel{suffix}"
-        opened = getattr(transformers, name).from_pretrained(
-            folder, dtype=torch.float32, attn_implementation=_KERNELS, **_UNTRUSTED, **labels
+        opened, found = getattr(transformers, name).from_pretrained(
+            folder,
+            dtype=torch.float32,
+            attn_implementation=_KERNELS,
+            output_loading_info=True,
+            **_UNTRUSTED,
+            **labels,
         )
+        lacking = sorted(key for key in found["missing_keys"] if "pooler." not in key)
+        if lacking and adapt is None:  # it draws numbers for them; of an adapter's head, peft brings them
+            raise KeyError(f"it finds no {lacking[0]}")
         theirs = (opened if adapt is None else adapt(opened)).eval()
     ours: Any = build(model)
     order = torch.from_numpy(_order(model).astype(np.int64))

@@ -117,6 +117,18 @@ def test_what_the_other_program_does_not_open_is_said(theirs, tmp_path, without_
     assert "was not compared with transformers, which does not open it (FileNotFoundError:" in note
 
 
+def test_weights_that_the_other_program_does_not_find_are_imported_with_a_note(theirs, tmp_path):
+    """As torch.compile or Lightning name them: it draws numbers in their place."""
+    folder = changed(theirs / "roberta", "config.json", tmp_path, {})
+    weights = huggingface.read_weights(folder)
+    huggingface.write_weights(folder, {f"_orig_mod.{name}": value for name, value in weights.items()})
+    *_, note = imported(folder, tmp_path / "ours").notes
+    assert "was not compared with transformers, which does not open it (KeyError: 'it finds no " in note
+    huggingface.write_weights(folder, {name: value + 1 for name, value in weights.items()}, name="other.safetensors")
+    shutil.rmtree(tmp_path / "ours")
+    imported(folder / "other.safetensors", tmp_path / "ours")
+
+
 def test_without_the_other_program_the_tables_refuse(theirs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None)
     monkeypatch.setattr(comparison, "_compare_ids", lambda *_: pytest.fail("there is nothing to compare with"))

@@ -97,7 +97,7 @@ def test_a_fine_tuning_begins_with_the_vectors_of_the_model_that_it_starts_from(
     [
         ("mean", True, {}),
         ("first", False, {"encoder_normalize_before": True}),
-        ("max", True, {"encoder_normalize_before": True, "position_encoding": "rotary"}),
+        ("max", True, {"encoder_normalize_before": True}),
     ],
 )
 def test_a_model_of_vectors_is_exported_to_transformers_as_an_encoder_whose_card_gives_them(
