@@ -91,6 +91,49 @@ def _backward(
     return tuple(gradients)
 
 
+def _cudnn_forward(
+    q,
+    k,
+    v,
+    bias,
+    cum_q,
+    cum_k,
+    max_q,
+    max_k,
+    compute_log_sumexp,
+    dropout_p=0.0,
+    is_causal=False,
+    return_debug_mask=False,
+    *,
+    scale=None,
+):  # torch leaves out what is its default
+    assert bias is None and compute_log_sumexp and not is_causal and not return_debug_mask
+    assert all(x.is_contiguous() for x in (q, k, v)), "cuDNN's offsets are those of contiguous rows"
+    assert (16 * dropout_p).is_integer()
+    output, sums, seed, offset, empty = _forward(
+        q, k, v, cum_q, cum_k, max_q, max_k, dropout_p, False, False, scale=scale
+    )
+    return output, sums, cum_q, cum_k, max_q, max_k, seed, offset, empty
+
+
+def _cudnn_backward(
+    grad_out, q, k, v, out, logsumexp, seed, offset, bias, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, *, scale=None
+):  # fmt: skip
+    assert all(x.is_contiguous() for x in (grad_out, q, k, v, out))
+    return _backward(
+        grad_out, q, k, v, out, logsumexp, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, seed, offset, scale=scale
+    )
+
+
+@contextmanager
+def cudnn_on_cpu() -> Iterator[None]:
+    """Where cuDNN's operators for sequences of different lengths run on CPU tensors."""
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("_cudnn_attention_forward", _cudnn_forward, "CPU")
+        library.impl("_cudnn_attention_backward", _cudnn_backward, "CPU")
+        yield
+
+
 @contextmanager
 def flash_on_cpu() -> Iterator[None]:
     """Where the operators run on CPU tensors."""

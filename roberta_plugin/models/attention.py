@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,13 +32,14 @@ from roberta_plugin.models.attention_kernels import (
     MaskedAttention,
     Sequences,
     TorchFlashAttention,
+    agrees_with_definition,
 )
 from roberta_plugin.models.attention_kernels import is_available as has_torch_flash
 from roberta_plugin.models.cpu import Linear, dropout, has_onednn, rounds, serves
+from roberta_plugin.models.hopper_attention import DROPOUT_LEVELS, CudnnAttention, Flash3Attention
 from roberta_plugin.models.positions import Places
 
 GPU = "cuda"
-CUDNN_DROPOUT_LEVELS = 16
 EXACT_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 KERNEL_NAMES = {
     SDPBackend.MATH: "math",
@@ -63,7 +65,7 @@ class SdpaAttention(MaskedAttention):
 
 def exact_dropout(device: torch.device, dropout_prob: float) -> AbstractContextManager[None]:
     """While entered, sdpa uses only kernels that apply this dropout probability exactly."""
-    if device.type != GPU or (dropout_prob * CUDNN_DROPOUT_LEVELS).is_integer():
+    if device.type != GPU or (dropout_prob * DROPOUT_LEVELS).is_integer():
         return nullcontext()
     context: AbstractContextManager[None] = sdpa_kernel(EXACT_KERNELS)
     return context
@@ -119,6 +121,8 @@ _ALL: tuple[AttentionBackend, ...] = (
     SdpaAttention(),
     OneDnnAttention(),
     TorchFlashAttention(),
+    CudnnAttention(),
+    Flash3Attention(),
 )
 BACKENDS = {backend.name: backend for backend in _ALL}
 BACKEND_NAMES = tuple(BACKENDS)
@@ -161,6 +165,31 @@ def choose_backend(
         )
     backend.assert_supported(device, dropout_prob=dropout_prob)
     return backend
+
+
+def check_options(name: str, *, dropout_prob: float, has_windows: bool) -> None:
+    """Refuse a dropout or local windows that the backend called `name` lacks; `auto` takes all."""
+    if name in BACKENDS:
+        BACKENDS[name].check_options(dropout_prob=dropout_prob, has_windows=has_windows)
+
+
+def named_backend(cfg: Any) -> AttentionBackend:
+    """The backend that a model's options name; for `auto`, one that serves all."""
+    return BACKENDS.get(str(cfg.attention_backend), BACKENDS["eager"])
+
+
+def check_agreement(backend: AttentionBackend, device: torch.device, dtype: torch.dtype) -> None:
+    """Refuse a kernel that does not compute attention here: a small row, with its gradients.
+
+    Raises:
+        RuntimeError: with the remedy.
+    """
+    backend.assert_supported(device, dropout_prob=0.0)
+    if not agrees_with_definition(backend, device, dtype):
+        raise RuntimeError(
+            f"--attention-backend {backend.name} computes wrong numbers on this GPU with torch {torch.__version__}: "
+            "use --attention-backend auto."
+        )
 
 
 def _fastest(
@@ -271,8 +300,12 @@ class SelfAttention(nn.Module):
         self.backend, self.joins_projections = "eager", False
 
     def backend_for(self, q: Tensor, k: Tensor, reach: int | None) -> str:
-        """Name of the backend for these inputs; see `choose_backend`."""
-        return self.backend
+        """Name of the backend for these inputs; see `choose_backend`.
+
+        One that a training has named for its GPU is not that of answers, which may come from any machine.
+        """
+        is_for_training = self.backend in BACKENDS and not BACKENDS[self.backend].serves_padded
+        return "auto" if is_for_training and not self.training else self.backend
 
     def forward(
         self,

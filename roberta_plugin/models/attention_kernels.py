@@ -160,6 +160,9 @@ class AttentionBackend(ABC):
     name: str
     serves_padded = True
 
+    def check_options(self, *, dropout_prob: float, has_windows: bool = False) -> None:  # noqa: B027  (takes all)
+        """Raise a ValueError that names the option, for a dropout or for local windows that this backend lacks."""
+
     def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:  # noqa: B027  (runs everywhere)
         """Raise a RuntimeError that names what is missing, if this backend cannot run here."""
 
@@ -483,7 +486,7 @@ def is_available(device: torch.device) -> bool:
 
 @cache
 def is_exact(device: torch.device, dtype: torch.dtype, *, has_windows: bool = False) -> bool:
-    """Whether it computes correctly there: a small row, with its gradients, in fp32 and by the kernel.
+    """Whether `torch_flash` computes correctly there: a small row, with its gradients, in fp32 and by the kernel.
 
     For automatic choices: a new build of torch or a new device must not be trusted blindly.
     Takes milliseconds, and one device-to-host sync.

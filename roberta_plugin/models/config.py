@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
-from roberta_plugin.models.attention import BACKEND_NAMES
+from roberta_plugin.models.attention import BACKEND_NAMES, check_options
 from roberta_plugin.models.encoder import GATES, NORMS, PARTS, num_groups
 from roberta_plugin.settings import check_values, flag, is_given, setting
 
@@ -302,6 +302,11 @@ def check_config(cfg: FastRobertaConfig) -> None:
             "--init-attention neighbors, as recipes have it, sets embeddings of positions, and --position-encoding "
             "rotary has none: give --init-attention random."
         )
+    check_options(
+        str(cfg.attention_backend),
+        dropout_prob=cfg.attention_dropout,
+        has_windows=cfg.attention_window is not None,
+    )
     init_std(cfg)
     num_groups(cfg.share_layers, cfg.encoder_layers)
 

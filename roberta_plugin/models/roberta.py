@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from roberta_plugin.models.adapters import reconcile_adapters
-from roberta_plugin.models.attention import describe_choice
+from roberta_plugin.models.attention import check_agreement, describe_choice, named_backend
 from roberta_plugin.models.attention_kernels import MAX_DIM, first_of_predicted, first_positions, is_exact
 from roberta_plugin.models.checkpoints import (
     check_sizes,
@@ -463,6 +463,9 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     def prefers_packing(self, device: torch.device, dtype: torch.dtype) -> bool:
         """Whether packed rows are faster here than padded batches, whose mask excludes flash attention on a GPU."""
         is_served = self.cfg.encoder_embed_dim // self.cfg.encoder_attention_heads <= MAX_DIM
+        if is_served and not (backend := named_backend(self.cfg)).serves_padded:
+            check_agreement(backend, device, dtype)
+            return True
         return (
             str(self.cfg.attention_backend) == "auto"
             and is_served
