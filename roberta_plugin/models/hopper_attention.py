@@ -68,9 +68,14 @@ class PackedKernel(AttentionBackend):
         output = self._run(*rows, sequences=sequences, dropout_prob=dropout_prob)
         return _EvenGradient.apply(output).transpose(0, 1)[None]  # type: ignore[no-any-return, no-untyped-call]
 
-    @torch.compiler.disable
     def _run(self, q: Tensor, k: Tensor, v: Tensor, *, sequences: Sequences, dropout_prob: float) -> Tensor:
         return self.run(q, k, v, sequences=sequences, dropout_prob=dropout_prob)
+
+    @classmethod
+    def keep_out_of_graphs(cls) -> None:
+        """Let torch.compile end graphs at these kernels. (As a decorator, it would import the compiler.)"""
+        if not hasattr(cls._run, "_torchdynamo_disable"):
+            cls._run = torch.compiler.disable(cls._run)  # type: ignore[method-assign]
 
     @abstractmethod
     def missing(self) -> str:

@@ -60,6 +60,7 @@ from roberta_plugin.models.encoder import (
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.head_parameters import reconcile_heads
 from roberta_plugin.models.heads import MaskedLMHead, NextSentenceHead, pool, pool_windows
+from roberta_plugin.models.hopper_attention import PackedKernel
 from roberta_plugin.models.positions import PositionScheme
 from roberta_plugin.registry import HEADS
 
@@ -300,6 +301,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
     def compile_parts(self, *, backend: str = "inductor") -> None:
         """Compile the layers, and on a GPU embeddings, LM head and loss."""
+        PackedKernel.keep_out_of_graphs()
         encoder = self.encoder.sentence_encoder
         self.compiled = compile_layers(dict.fromkeys(encoder.layers), backend=backend)
         for part in (encoder, self.encoder.lm_head):

@@ -13,7 +13,8 @@ from roberta_plugin.models.attention_kernels import agrees_with_definition
 from tests.flash_stand_in import cudnn_on_cpu, flash_on_cpu
 from tests.parity.test_attention_backends import assert_same_with_gradients, definition, make_sequences, numbers_of
 from tests.refusals import refused
-from tests.tiny_models import our_model
+from tests.tiny_models import make_batch, our_model
+from tests.unit.models.test_encoder import packed_batch
 
 NAMES = ("cudnn", "flash3")
 SCHEMA = (
@@ -125,6 +126,22 @@ def test_answers_of_a_model_that_was_trained_with_it_come_from_any_machine():
     tokens = torch.tensor([[0, 5, 6, 7, 2]])
     ours, theirs = (our_model(attention_backend=name).eval() for name in ("cudnn", "auto"))
     torch.testing.assert_close(ours(tokens)[0], theirs(tokens)[0])
+
+
+def test_compiled_layers_end_and_begin_at_the_kernel(monkeypatch):
+    monkeypatch.setattr(hopper_attention.PackedKernel, "assert_supported", lambda *_, **__: None)
+    row, packing, predicted = packed_batch(*make_batch(), multiple=64)
+    losses, gradients = [], []
+    for is_compiled in (False, True):
+        model = our_model(attention_backend="cudnn", encoder_embed_dim=64, encoder_layers=2).bfloat16()
+        if is_compiled:
+            model.compile_parts(backend="aot_eager")
+        losses.append(model(row, predicted=predicted, packing=packing)[0])
+        gradients.append(torch.autograd.grad(losses[-1], list(model.parameters())))
+    assert not model.compiled.has_given_up
+    torch.testing.assert_close(losses[1], losses[0], rtol=2e-2, atol=0)
+    for found, expected in zip(gradients[1], gradients[0], strict=True):
+        assert (found - expected).norm() <= 0.05 * expected.norm()
 
 
 @pytest.mark.gpu
