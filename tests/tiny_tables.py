@@ -107,3 +107,15 @@ _ROWS = {
     "tagging": _tagging,
     "embedding": _embedding,
 }
+
+
+def read_own_rows(tmp_path, rows, **options):
+    """The training examples and settings of JSON Lines as a table of your own."""
+    from roberta_plugin.extensions.own_tables.benchmark import records, settings
+    from roberta_plugin.finetuning.options import CustomOptions
+
+    path = write_json_lines(tmp_path / "t.jsonl", rows)
+    chosen = CustomOptions(train="t.jsonl", valid="t.jsonl", **options)
+    recorded = settings(max_length=64, options=chosen)
+    splits, found = records({"train": [path], "valid": [path]}, chosen, recorded)
+    return splits["train"], found

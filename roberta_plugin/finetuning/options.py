@@ -121,20 +121,6 @@ class XnliOptions(TaskOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RaceOptions(TaskOptions):
-    """Options of race and multiple_choice."""
-
-    question_length: int | None = option(
-        "tokens of question and option together; longer ones are cut", default_text=128, smallest=1
-    )
-    order: str | None = option(
-        "which text comes first in the model's input (passage); checkpoints of fairseq's sentence_ranking need "
-        "question",
-        choices=("passage", "question"),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class SuperGlueOptions(TaskOptions):
     """Options of WinoGrande; the other tasks of SuperGLUE have none."""
 

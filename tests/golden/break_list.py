@@ -88,9 +88,9 @@ BREAKS = (
     *faults("extensions/texts/regression.py", (*METRICS, "unit/finetuning/benchmarks/glue"), {
         "numbers are not rounded as written": ("*self.official.limits).round(3)", "*self.official.limits)"),
     }),
-    *faults("finetuning/kinds/multiple_choice.py", (
+    *faults("extensions/choices/kind.py", (
         "unit/finetuning/kinds/test_kinds.py",
-        "unit/finetuning/benchmarks/race",
+        "unit/extensions/choices",
     ), {
         "accuracy of RACE counts questions without an answer": (
             'groups = {"accuracy": labels >= 0}',

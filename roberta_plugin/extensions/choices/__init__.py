@@ -1,7 +1,10 @@
 """Multiple choice: RACE, COPA, ReCoRD, CommonsenseQA.
 
-table_options      options of tables of your own
-training           the loss
+kind            a context, perhaps a question, and options -> the right option
+benchmarks      RACE, and sets of questions in JSON Lines
+options         options of their preparation
+table_options   options of tables of your own
+training        the loss
 """
 
 from roberta_plugin.registry import BenchmarkFamily, Extension, KindEntry, TrainingEntry
@@ -12,7 +15,7 @@ EXTENSION = Extension(
     position=40,
     kinds={
         "multiple_choice": KindEntry(
-            "roberta_plugin.finetuning.kinds.multiple_choice:MultipleChoice",
+            ".kind:MultipleChoice",
             "context question options",
             training=".training:MultipleChoiceTraining",
             is_own=True,
@@ -24,8 +27,8 @@ EXTENSION = Extension(
     benchmarks={
         "race": BenchmarkFamily(
             ("race", "multiple_choice"),
-            "roberta_plugin.finetuning.benchmarks.race:TASKS",
-            "roberta_plugin.finetuning.options:RaceOptions",
+            ".benchmarks:TASKS",
+            ".options:RaceOptions",
         ),
         "choices": BenchmarkFamily(
             ("COPA", "ReCoRD", "CommonsenseQA"), "roberta_plugin.finetuning.benchmarks.superglue:TASKS"

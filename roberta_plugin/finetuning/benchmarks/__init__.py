@@ -6,7 +6,6 @@ Extensions register them (`registry.BENCHMARKS`).
     glue        GLUE; and XNLI, trained in one language, tested in fifteen
     superglue   SuperGLUE, WinoGrande and CommonsenseQA
     pronouns    WNLI, WSC, WinoGrande  -> texts with competing phrases in place of a pronoun
-    race        RACE, and other sets of multiple choice
     submission  prediction files       -> the zip of a leaderboard
 """
 

@@ -61,7 +61,6 @@ from roberta_plugin.finetuning.benchmarks.pronouns import (
 )
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.base import Official
-from roberta_plugin.finetuning.kinds.multiple_choice import NO_ANSWER
 from roberta_plugin.finetuning.kinds.phrase_ranking import SchemaExample
 from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.progress import terminal_bar
@@ -340,6 +339,7 @@ _ROWS = (
 TASKS: dict[str, Benchmark] = {row.name: row for row in _ROWS}
 
 
+NO_ANSWER = -1
 SLOT = "@placeholder"
 _QUESTIONS = {"cause": "What was the CAUSE of this?", "effect": "What happened as a RESULT?"}
 _HIGHLIGHT = re.compile(r"\s*@highlight\s*")  # in front of each line of the summary that ends a passage of ReCoRD

@@ -22,10 +22,11 @@ from roberta_plugin.experiments.finetune import (
     fold_table,
 )
 from roberta_plugin.experiments.inference import load_model, run_model
+from roberta_plugin.extensions.choices.options import RaceOptions
 from roberta_plugin.extensions.spans.head import SpanLogits
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.kinds import kind_class
-from roberta_plugin.finetuning.options import CustomOptions, RaceOptions
+from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.launch.resources import Resources
 from tests.tiny_benchmarks import write_prepared

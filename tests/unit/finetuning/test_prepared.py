@@ -17,6 +17,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from roberta_plugin.cli import main
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
+from roberta_plugin.extensions.choices.options import RaceOptions
 from roberta_plugin.extensions.spans.options import SquadOptions
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import checked_options, options_for
@@ -27,7 +28,7 @@ from roberta_plugin.finetuning.examples import (
     order_labels,
     positive_weights,
 )
-from roberta_plugin.finetuning.options import GlueOptions, RaceOptions
+from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.preparation import (
     DataSettings,
     PrepareSettings,

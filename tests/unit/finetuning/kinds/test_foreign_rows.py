@@ -1,23 +1,10 @@
 """Rows as annotation programs and the hub write them: read where they say one thing, else refused with a row to write."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from roberta_plugin.extensions.own_tables.benchmark import records, settings
-from roberta_plugin.finetuning.kinds.multiple_choice import MultipleChoice
-from roberta_plugin.finetuning.options import CustomOptions
-from roberta_plugin.tables import Row
-from tests.tiny_tables import write_json_lines
-
-
-def read(tmp_path, rows, **options):
-    path = write_json_lines(tmp_path / "t.jsonl", rows)
-    chosen = CustomOptions(train="t.jsonl", valid="t.jsonl", **options)
-    recorded = settings(max_length=64, options=chosen)
-    splits, found = records({"train": [path], "valid": [path]}, chosen, recorded)
-    return splits["train"], found
+from tests.tiny_tables import read_own_rows
 
 
 @pytest.mark.parametrize(
@@ -27,49 +14,16 @@ def read(tmp_path, rows, **options):
 )  # fmt: skip
 def test_a_list_of_one_label_is_the_label(tmp_path, written):
     rows = [{"text": f"text {n}", "label": written(("good", "bad")[n % 2])} for n in range(20)]
-    examples, found = read(tmp_path, rows)
+    examples, found = read_own_rows(tmp_path, rows)
     assert {example.target for example in examples} == {"good", "bad"} and found["labels"] == ["bad", "good"]
 
 
 def test_a_list_of_several_goes_to_several_labels(tmp_path):
     rows = [{"text": f"text {n}", "label": {"choices": ["a", "b"][: 1 + n % 2]}} for n in range(20)]
     with pytest.raises(ValueError, match=r"line 2: the column 'label' must hold one label, .*--kind multi-label"):
-        read(tmp_path, rows)
-    examples, _ = read(tmp_path, rows, kind="multi-label")
+        read_own_rows(tmp_path, rows)
+    examples, _ = read_own_rows(tmp_path, rows, kind="multi-label")
     assert {example.target for example in examples} == {("a",), ("a", "b")}
-
-
-NAMES = {"ARC": ["A", "B", "C"], "its numbers": ["1", "2", "3"]}
-TEXTS = ["sun", "moon", "star"]
-LAYOUTS = {
-    "object of lists": lambda names: {"text": TEXTS, "label": names},
-    "as a text": lambda names: json.dumps({"text": TEXTS, "label": names}),
-    "list of objects": lambda names: [{"label": name, "text": text} for name, text in zip(names, TEXTS, strict=True)],
-}
-OPTIONS = {"text_column": "question", "choices_columns": ("choices",), "label_column": ("answerKey",)}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("named", NAMES)
-def test_options_with_names_are_read_and_the_name_is_the_label(tmp_path, layout, named):
-    names = NAMES[named]
-    rows = [
-        {"id": n, "question": f"what {n}?", "choices": LAYOUTS[layout](names), "answerKey": names[n % 3]}
-        for n in range(20)
-    ]
-    examples, _ = read(tmp_path, rows, kind="multiple-choice", **OPTIONS)
-    assert [(each.choices, each.target) for each in examples[:3]] == [(tuple(TEXTS), n) for n in range(3)]
-    rows[4]["answerKey"] = "E"
-    with pytest.raises(
-        ValueError, match=f"line 5: the label 'E' is none of {', '.join(names)}, the names of the options"
-    ):
-        read(tmp_path, rows, kind="multiple-choice", **OPTIONS)
-
-
-def test_a_record_is_asked_with_options_in_that_layout():
-    kind = MultipleChoice({"text_column": "question", "text_pair_column": None, "choices_columns": ["choices"]})
-    row = Row(Path("r"), 1, {"question": "what?", "choices": LAYOUTS["object of lists"](NAMES["ARC"])})
-    assert kind.read_question(row).options == tuple(TEXTS)
 
 
 SPANS = {"text": "Anna Maria lives in Oslo.", "label": [[0, 10, "PER"], [20, 24, "LOC"]]}
@@ -92,7 +46,7 @@ REFUSED = {
 def test_other_layouts_are_refused_with_the_row_to_write(tmp_path, name):
     row, kind, shown = REFUSED[name]
     with pytest.raises(ValueError, match=r"t.jsonl, line 1: ") as error:
-        read(tmp_path, [row] * 20, kind=kind)
+        read_own_rows(tmp_path, [row] * 20, kind=kind)
     assert shown in str(error.value)
 
 
@@ -100,14 +54,14 @@ def test_the_row_that_a_refusal_shows_is_read(tmp_path):
     rows = []
     for n in range(20):
         with pytest.raises(ValueError, match="one with spans") as error:
-            read(tmp_path, [{**SPANS, "text": f"{SPANS['text']} {n}"}] * 3, kind="tagging")
+            read_own_rows(tmp_path, [{**SPANS, "text": f"{SPANS['text']} {n}"}] * 3, kind="tagging")
         rows.append(json.loads(str(error.value).partition("such as ")[2]))
-    examples, _ = read(tmp_path, rows, kind="tagging")
+    examples, _ = read_own_rows(tmp_path, rows, kind="tagging")
     assert examples[0].target[:2] == ("B-PER", "I-PER")
 
 
 def test_spans_that_are_not_read_are_left_alone(tmp_path, caplog):
     others = {"spans": SPANS["label"], "paragraphs": ["one"]}
     rows = [{**SPANS, **others, "text": f"text {n}", "label": str(n % 2)} for n in range(20)]
-    examples, _ = read(tmp_path, rows)
+    examples, _ = read_own_rows(tmp_path, rows)
     assert len(examples) == 20

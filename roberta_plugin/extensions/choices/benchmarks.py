@@ -29,6 +29,8 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
+from roberta_plugin.extensions.choices.kind import LEVELS, NO_ANSWER, ChoiceLayout
+from roberta_plugin.extensions.choices.options import RaceOptions
 from roberta_plugin.finetuning.benchmarks.base import (
     Benchmark,
     Entries,
@@ -40,8 +42,6 @@ from roberta_plugin.finetuning.benchmarks.base import (
     read_text,
 )
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.multiple_choice import LEVELS, NO_ANSWER, ChoiceLayout
-from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.json_files import parse_json
 from roberta_plugin.tables import Row, check_id, check_keys, check_list, check_text, with_unique_ids
 

@@ -22,7 +22,7 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.tasks.finetuning import FineTuningConfig
 from tests.tiny_models import spread
 from tests.tiny_race import write_race
-from tests.unit.finetuning.benchmarks.race.test_race import prepared_of
+from tests.unit.extensions.choices.test_race import prepared_of
 
 SIZES = {"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24, "encoder_attention_heads": 2}
 SIZES |= {"dropout": 0.0, "attention_dropout": 0.0, "pooler_dropout": 0.0, "max_positions": 512}

@@ -8,10 +8,10 @@ import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.extensions.choices.kind import NO_ANSWER, question_with_option
+from roberta_plugin.extensions.choices.options import RaceOptions
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.kinds.multiple_choice import NO_ANSWER, question_with_option
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.preparation import remarks
 from roberta_plugin.finetuning.prepared import Prepared
 from tests import tiny_benchmarks
