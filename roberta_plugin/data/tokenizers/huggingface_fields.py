@@ -162,11 +162,30 @@ def check_tokenizer(folder: Path) -> list[str]:
         notes += _check_steps(content, path)
         if kind_of_pieces(content) == "Unigram":
             notes += _check_spaces(content, path, contents["tokenizer_config.json"].get("tokenizer_class"))
+        notes += _check_versions(content, path, contents["tokenizer_config.json"])
         # A class of RoBERTa's joins as RoBERTa's whatever the file says.
         is_followed = contents["tokenizer_config.json"].get("tokenizer_class") in _OF_ANY_STEPS
         joining = {"RobertaProcessing", "BertProcessing", "TemplateProcessing"}
         if is_followed and not any(step["type"] in joining for step in _steps(content.get("post_processor"))):
             notes.append(f"{path}: the post_processor {_JOINS_OTHERWISE}")
+    return notes
+
+
+def _check_versions(content: Mapping[str, Any], path: Path, config: Mapping[str, Any]) -> list[str]:
+    """Notes on steps that versions 4 and 5 of transformers follow in different files."""
+    notes, name, wanted = [], config.get("tokenizer_class"), config.get("add_prefix_space")
+    of_bytes = [step for step in _steps(content.get("pre_tokenizer")) if step.get("type") == "ByteLevel"]
+    differs = any(bool(step.get("add_prefix_space")) != bool(wanted) for step in of_bytes)
+    if name in _OF_ANY_STEPS and wanted is not None and differs:
+        notes.append(
+            f"{path}: add_prefix_space is not as in tokenizer_config.json, which is followed: texts begin "
+            f"with{'' if wanted else 'out'} a space. transformers 5 follows tokenizer.json: make both the same."
+        )
+    if name in _ROBERTAS and composes_texts(content):
+        notes.append(
+            f"{path}: the normalizer NFC is followed, which transformers 5 leaves out for {name}: write "
+            "PreTrainedTokenizerFast as tokenizer_class to have it there, or remove it."
+        )
     return notes
 
 

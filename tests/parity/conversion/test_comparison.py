@@ -95,6 +95,24 @@ def test_faults_of_our_own_reading_are_refused(theirs, tmp_path, monkeypatch):
     imported(theirs / "modernbert", tmp_path / "ours")
 
 
+def test_what_versions_of_transformers_read_in_different_files_is_said_without_it_too(theirs, tmp_path):
+    """Both were followed here without a word, and transformers 5 gave other ids."""
+    words = "the tokenizer gives other ids here than in transformers"
+    for file, change, note in (
+        ("tokenizer.json", {"normalizer": {"type": "NFC"}}, "NFC is followed, which transformers 5 leaves out for Rob"),
+        (
+            "tokenizer_config.json",
+            {"tokenizer_class": "PreTrainedTokenizerFast", "add_prefix_space": True},
+            "add_prefix_space is not as in tokenizer_config.json, which is followed: texts begin with a space",
+        ),
+    ):
+        folder = changed(theirs / "roberta", file, tmp_path, change)
+        assert any(note in said for said in huggingface.read_huggingface(folder).notes)
+        if file == "tokenizer_config.json":
+            refused(words, imported, folder, tmp_path / "ours")
+    assert not huggingface.read_huggingface(theirs / "roberta").notes
+
+
 def test_an_adapter_is_compared_with_pefts(theirs, tmp_path, without_tables):
     torch.manual_seed(6)
     base = transformers.AutoModelForSequenceClassification.from_pretrained(theirs / "roberta", num_labels=2)
