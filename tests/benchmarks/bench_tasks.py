@@ -34,7 +34,7 @@ from roberta_plugin.extensions.summaries.layout import sentences_of
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.benchmarks.glue import FILES
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.metrics import answer_score
+from roberta_plugin.finetuning.kinds.answer_scores import answer_score
 from tests.benchmarks.harness import Report, options
 from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.real_data import unpack
@@ -195,7 +195,7 @@ def nearest_sentences(raw: Path) -> float:
     for example in examples["valid"]:
         passage, question = example.texts
         best = int((of_passages[passage] @ vectors.transform([question]).T).toarray().argmax())
-        scores.append(answer_score("squad1", sentences[passage][best], [answer.text for answer in example.target]).f1)
+        scores.append(answer_score(sentences[passage][best], [answer.text for answer in example.target]).f1)
     return 100.0 * float(np.mean(scores))
 
 

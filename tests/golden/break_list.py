@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 METRICS = ("unit/finetuning/kinds/test_metrics.py", "parity/test_custom_metrics.py", "parity/test_glue_metrics.py")
 SQUAD = (
-    "unit/finetuning/kinds/test_metrics.py",
-    "parity/test_squad_metric.py",
-    "unit/finetuning/benchmarks/squad",
+    "unit/finetuning/kinds/test_answer_scores.py",
+    "parity/extensions/spans/test_squad_metric.py",
+    "unit/extensions/spans",
 )
 TAGS = (
     "unit/finetuning/kinds/test_entities.py",
@@ -88,10 +88,7 @@ BREAKS = (
     *faults("extensions/texts/regression.py", (*METRICS, "unit/finetuning/benchmarks/glue"), {
         "numbers are not rounded as written": ("*self.official.limits).round(3)", "*self.official.limits)"),
     }),
-    *faults("extensions/choices/kind.py", (
-        "unit/finetuning/kinds/test_kinds.py",
-        "unit/extensions/choices",
-    ), {
+    *faults("extensions/choices/kind.py", ("unit/extensions/choices",), {
         "accuracy of RACE counts questions without an answer": (
             'groups = {"accuracy": labels >= 0}',
             'groups = {"accuracy": labels >= -1}',
@@ -111,20 +108,20 @@ BREAKS = (
             "predictions = probabilities > threshold + 0.01",
         ),
     }),
-    *faults("finetuning/kinds/metrics.py", SQUAD, {
+    *faults("extensions/spans/metrics.py", SQUAD, {
         "no answer costs nothing in the search of the threshold": ("else -1 if is_given[index] else 0", "else 0"),
     }),
     # Spans.
-    *faults("finetuning/kinds/metrics.py", SQUAD, {
+    *faults("finetuning/kinds/answer_scores.py", SQUAD, {
         "an is no article": (r"\b(a|an|the)\b", r"\b(a|the)\b"),
-        "two empty answers are wrong in SQuAD 2.0": ('both_empty = float(task == "squad2")', "both_empty = 0.0"),
+        "two empty answers are wrong in SQuAD 2.0": ("both_empty = float(may_be_empty)", "both_empty = 0.0"),
     }),
-    *faults("extensions/spans/questions.py", (*SQUAD, "unit/criterions/test_finetuning.py"), {
+    *faults("extensions/spans/questions.py", SQUAD, {
         "no answer if one window says so": ("float(null[windows].min())", "float(null[windows].max())"),
     }),
     *faults("finetuning/layouts/windows.py", (
         "unit/finetuning/layouts/test_windows.py",
-        "unit/finetuning/benchmarks/squad/test_squad.py",
+        "unit/extensions/spans/test_squad.py",
     ), {
         "the window with most context to the left": ("np.minimum(left, right) + _LENGTH_BONUS", "left + _LENGTH_BONUS"),
     }),
@@ -339,7 +336,7 @@ BREAKS = (
             'options["max_positions"],',
         ),
     }),
-    *faults("conversion/huggingface.py", ("parity/conversion/test_questions_vs_hugging_face.py", "unit/conversion"), {
+    *faults("conversion/huggingface.py", ("parity/extensions/spans/test_questions_vs_hugging_face.py", "unit/conversion"), {
         "questions of an imported model may have no answer": ('data_task = "squad1"', "pass"),
     }),
     *faults("data/tokenizers/huggingface.py", (

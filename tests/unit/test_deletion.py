@@ -33,7 +33,7 @@ WORDS = {
 }
 """What an extension's name looks like in code; others are known by their own name, in quotes or as a module."""
 LEAKS = {
-    **{"choices": 7, "embeddings": 9, "masks": 1, "own_tables": 13, "pronouns": 7, "spans": 17, "summaries": 12},
+    **{"choices": 7, "embeddings": 9, "masks": 1, "own_tables": 13, "pronouns": 7, "spans": 9, "summaries": 12},
     **{"tagging": 15, "texts": 17},
 }
 """How many files of the trunk still name an extension that is not listed with 0; it only ever falls."""

@@ -43,9 +43,9 @@ from typing_extensions import override
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.data.white_space import strip
 from roberta_plugin.finetuning.examples import Example, is_missing, label_of
+from roberta_plugin.finetuning.kinds.answer_scores import answer_score
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, logits_of, marked, rounded
 from roberta_plugin.finetuning.kinds.foreign_rows import named_options
-from roberta_plugin.finetuning.kinds.metrics import answer_score
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, mean_probabilities
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, python_block
@@ -426,9 +426,7 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
         if not (labels >= 0).any():
             return Outcome(entries=entries, num_examples=len(split))
         pairs = [*zip(split.records(), predictions.tolist(), strict=True)] if self.official.slot else []
-        scores = [
-            answer_score("squad1", each["options"][number], each["right"]) for each, number in pairs if each["right"]
-        ]
+        scores = [answer_score(each["options"][number], each["right"]) for each, number in pairs if each["right"]]
         texts = np.array(scores)  # (N, 2)
 
         def measure(weights: Weights) -> dict[str, float]:

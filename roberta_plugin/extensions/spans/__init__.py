@@ -6,6 +6,7 @@ answers            right answers as data sets write them -> texts and places
 benchmarks         SQuAD 1.1 and 2.0
 head               logits of begin, end and existence
 hub                methods of RobertaHub
+metrics            the official metrics of SQuAD
 options            options of roberta prepare and of the scoring
 training           the loss
 training_options   options of fairseq-train

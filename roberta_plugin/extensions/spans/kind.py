@@ -26,6 +26,7 @@ from typing_extensions import override
 from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.data.white_space import strip
 from roberta_plugin.extensions.spans.answers import END, NO_PLACE, START, SquadAnswer, placed, written_answers
+from roberta_plugin.extensions.spans.metrics import squad_metrics
 from roberta_plugin.extensions.spans.questions import (
     MAX_ANSWER_LENGTH,
     N_BEST,
@@ -36,8 +37,8 @@ from roberta_plugin.extensions.spans.questions import (
     windows_of,
 )
 from roberta_plugin.finetuning.examples import Example, is_missing
+from roberta_plugin.finetuning.kinds.answer_scores import AnswerScore, answer_score
 from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, rounded
-from roberta_plugin.finetuning.kinds.metrics import AnswerScore, answer_score, squad_metrics
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, python_block
@@ -414,7 +415,10 @@ print(answer)""")
         values |= self._scores(questions, best)
         answered = zip(best, questions.answers, self._by_characters(questions), strict=True)
         scores = np.array(
-            [answer_score(self.rules, text, right or (), by_characters=each) for text, right, each in answered]
+            [
+                answer_score(text, right or (), may_be_empty=self.may_be_unanswerable, by_characters=each)
+                for text, right, each in answered
+            ]
         )  # (Q, 2)
 
         def measure(weights: Weights) -> dict[str, float]:

@@ -36,7 +36,7 @@ from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.data.white_space import strip
 from roberta_plugin.extensions.spans.answers import END, START, SquadAnswer
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.metrics import normalize
+from roberta_plugin.finetuning.kinds.answer_scores import normalize
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.kinds.scripts import has_characters, is_of_characters
 from roberta_plugin.finetuning.layouts.texts import Encoder

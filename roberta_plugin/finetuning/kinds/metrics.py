@@ -4,28 +4,17 @@ The bootstrap varies these weights. A metric that is not defined, because a quot
 is 0, as in scikit-learn: a log then shows a model that has learned nothing. Shares are from 0 to 1, correlations from
 -1 to 1; the functions `measure_...` return metrics by name in percent, and errors in units of the answers.
 
-The last functions are the official metrics of SQuAD: exact match and F1 of normalized texts, and the threshold for "no
-answer". Definitions are those of the two official scripts, evaluate-v1.1.py and evaluate-v2.0.py, with the same order
-of summation, so that numbers agree to the last digit. The scripts differ if a text is empty after normalization:
-version 1.1 gives two such texts an F1 of 0, version 2.0 gives 1 and ignores such right answers. Characters may be
-compared instead of words (`scripts`).
-
 Shapes: N examples, C classes or labels, M thresholds; weights are (N,).
 """
 
 from __future__ import annotations
 
 import math
-import re
-import string
-from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from roberta_plugin.finetuning.kinds.scripts import segments, segments_of_match
 
 Numbers = NDArray[Any]
 THRESHOLDS = np.arange(1, 100) / 100  # (M,), those that are tried for several labels
@@ -283,111 +272,3 @@ def exact_match(answers: Numbers, predictions: Numbers, questions: Numbers) -> f
     _, of_row = np.unique(questions, return_inverse=True)
     wrong = np.bincount(of_row, weights=answers != predictions)
     return float(np.mean(wrong == 0))
-
-
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-class AnswerScore(NamedTuple):
-    """Exact match and F1 of one question, 0 to 1."""
-
-    exact: float
-    f1: float
-
-
-def normalize(text: str) -> str:
-    """Lower case, without ASCII punctuation and English articles, one space between words.
-
-    Example: "The  U.S., an  Ally" -> "us ally".
-    """
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
-
-
-def answer_score(task: str, prediction: str, right: Sequence[str], *, by_characters: bool = False) -> AnswerScore:
-    """Scores of a prediction against the right answer that fits best; without right answers, "" is right.
-
-    By words, as SQuAD has it, or `by_characters` (`scripts`).
-    """
-
-    def words(text: str) -> list[str]:
-        return segments(text) if by_characters else normalize(text).split()
-
-    if task == "squad2":
-        right = [text for text in right if words(text)] or [""]
-    assert right, "a question of SQuAD 1.1 has an answer"
-    to_match = segments_of_match if by_characters else words
-    given, whole = words(prediction), to_match(prediction)
-    exact = max(float(whole == to_match(text)) for text in right)
-    both_empty = float(task == "squad2")
-    return AnswerScore(exact, max(_answer_f1(given, words(text), both_empty=both_empty) for text in right))
-
-
-def _answer_f1(predicted: Sequence[str], right: Sequence[str], *, both_empty: float) -> float:
-    if not predicted or not right:
-        return both_empty if predicted == right else 0.0
-    num_same = sum((Counter(predicted) & Counter(right)).values())
-    if num_same == 0:
-        return 0.0
-    precision, recall = 1.0 * num_same / len(predicted), 1.0 * num_same / len(right)
-    return (2 * precision * recall) / (precision + recall)
-
-
-def best_null_threshold(
-    scores: Sequence[float], *, null: Sequence[float], has_answer: Sequence[bool], is_given: Sequence[bool]
-) -> tuple[float, float]:
-    """The threshold with the best mean score, if a question whose `null` is above it counts as not answered.
-
-    `scores` are those of the answers, if they are given.
-
-    Returns:
-        The best mean score (0 to 100) and the threshold. As in the official script, questions of equal `null` pass the
-        threshold one after the other, in the order in which they come.
-    """
-    current = best = float(sum(1 for has in has_answer if not has))
-    threshold = 0.0
-    for index in sorted(range(len(null)), key=null.__getitem__):
-        current += scores[index] if has_answer[index] else -1 if is_given[index] else 0
-        if current > best:
-            best, threshold = current, null[index]
-    return 100.0 * best / len(scores), threshold
-
-
-def squad_metrics(
-    task: str,
-    right: Sequence[Sequence[str] | None],
-    predictions: Sequence[str],
-    null: Sequence[float] | None = None,
-    *,
-    by_characters: Sequence[bool] | None = None,
-) -> dict[str, float]:
-    """What the official script prints, 0 to 100, without its totals, of right and given answers to questions.
-
-    With squad2, `null` has the probability of no answer to each question; it is not applied, but the best thresholds
-    are determined. `by_characters` says it of each question; None: words are compared.
-
-    Returns:
-        exact and f1; with squad2 also HasAns_exact, HasAns_f1, NoAns_exact, NoAns_f1 if there are such questions
-        and, with `null`, best_exact, best_exact_thresh, best_f1, best_f1_thresh.
-    """
-    questions = zip(predictions, right, by_characters or [False] * len(right), strict=True)
-    scores = [answer_score(task, text, answers or (), by_characters=each) for text, answers, each in questions]
-    result = _means("", scores)
-    if task == "squad1":
-        return result
-    has_answer = [bool(answers) for answers in right]
-    for name, wanted in (("HasAns_", True), ("NoAns_", False)):
-        part = [score for score, has in zip(scores, has_answer, strict=True) if has == wanted]
-        result |= _means(name, part) if part else {}
-    if null is not None:
-        is_given = [bool(text) for text in predictions]
-        for name, values in zip(AnswerScore._fields, zip(*scores, strict=True), strict=True):
-            result[f"best_{name}"], result[f"best_{name}_thresh"] = best_null_threshold(
-                values, null=null, has_answer=has_answer, is_given=is_given
-            )
-    return result
-
-
-def _means(prefix: str, scores: Sequence[AnswerScore]) -> dict[str, float]:
-    columns = zip(AnswerScore._fields, zip(*scores, strict=True), strict=True)
-    return {f"{prefix}{name}": 100.0 * sum(values) / len(values) for name, values in columns}

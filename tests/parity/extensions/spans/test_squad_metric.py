@@ -16,10 +16,11 @@ import pytest
 
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.extensions.spans.metrics import squad_metrics
 from roberta_plugin.extensions.spans.options import SquadOptions
 from roberta_plugin.extensions.spans.questions import Questions
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.kinds.metrics import answer_score, squad_metrics
+from roberta_plugin.finetuning.kinds.answer_scores import answer_score
 from roberta_plugin.finetuning.layouts.windows import tokens_of
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.real_data import unpack
@@ -87,7 +88,7 @@ def test_answers_by_characters_have_the_scores_of_mlqas_script():
         given, *right = ("".join(rng.choice(alphabet, rng.integers(1, 9))) for _ in range(3))
         right = [text for text in right if mlqa_segments(text)] or ["\u4e2d"]
         expected = mlqa_score(given, right)
-        assert answer_score("squad1", given, right, by_characters=True) == pytest.approx(expected, abs=1e-12), given
+        assert answer_score(given, right, by_characters=True) == pytest.approx(expected, abs=1e-12), given
         partial += 0 < expected[1] < 1
     assert partial > 200
 
@@ -224,7 +225,9 @@ def test_targets_of_the_prepared_set_decode_to_right_answers(files, shared_data,
     wrong = set()
     for window in with_answer.tolist():
         text = questions.text(window, questions.columns["start"][window], questions.columns["end"][window])
-        if not answer_score("squad2", text, questions.answers[questions.columns["question"][window]] or ()).exact:
+        if not answer_score(
+            text, questions.answers[questions.columns["question"][window]] or (), may_be_empty=True
+        ).exact:
             wrong.add(questions.ids[questions.columns["question"][window]])
     lines = (tmp_path / "set" / "valid.doubtful.jsonl").read_text().splitlines()
     assert wrong <= {json.loads(line)["id"] for line in lines}

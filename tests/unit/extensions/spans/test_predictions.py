@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roberta_plugin.extensions.spans.metrics import squad_metrics
 from roberta_plugin.extensions.spans.options import SquadOptions
 from roberta_plugin.extensions.spans.questions import Questions, best_spans, decode
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
-from roberta_plugin.finetuning.kinds.metrics import squad_metrics
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from tests.tiny_squad import question, write_json, write_prepared, write_raw
 
