@@ -34,11 +34,11 @@ from roberta_plugin.finetuning.benchmarks import (
     options_for,
 )
 from roberta_plugin.finetuning.benchmarks.base import Benchmark
+from roberta_plugin.finetuning.kinds.bag_of_words import NAME as WORDS
+from roberta_plugin.finetuning.kinds.bag_of_words import BagOfWords
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.metrics import base_name
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, RawOutputs, read_outputs, write_outputs
-from roberta_plugin.finetuning.kinds.similarity import NAME as WORDS
-from roberta_plugin.finetuning.kinds.similarity import BagOfWords
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import remarks
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
@@ -71,7 +71,7 @@ class Evaluation:
     """Texts that were cut, labels without examples, and models that have learned nothing."""
     baseline: Mapping[str, float] = field(default_factory=dict)  # metrics of a constant answer (`baseline`)
     tf_idf: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of TF-IDF with logistic regression (`finetuning/kinds/similarity.py`), where texts get labels."""
+    """Metrics of TF-IDF with logistic regression (`finetuning/kinds/bag_of_words.py`), where texts get labels."""
     selection: str = ""  # the metric that has selected the models; empty: that of the recipe
     precision: str = "fp32"  # of the models' products (`models/precision.py`)
 

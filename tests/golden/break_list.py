@@ -16,9 +16,9 @@ SQUAD = (
     "unit/extensions/spans",
 )
 TAGS = (
-    "unit/finetuning/kinds/test_entities.py",
-    "unit/finetuning/layouts/test_words.py",
-    "unit/finetuning/benchmarks/tagging",
+    "unit/extensions/tagging/test_entities.py",
+    "unit/extensions/tagging/test_layout.py",
+    "unit/extensions/tagging/test_benchmarks.py",
 )
 SENTENCES = ("unit/finetuning/kinds/test_kinds.py", "unit/finetuning/benchmarks/summaries")
 LOSS = (
@@ -26,7 +26,10 @@ LOSS = (
     "parity/test_wsc_vs_fairseq.py",
     "parity/test_wnli_vs_superglue.py",
 )
-VECTORS = ("unit/criterions/test_embedding.py", "parity/test_embeddings_vs_sentence_transformers.py")
+VECTORS = (
+    "unit/extensions/embeddings/test_training.py",
+    "parity/extensions/embeddings/test_losses_vs_sentence_transformers.py",
+)
 MASKS = ("unit/data/test_dynamic_masking.py", "unit/data/test_masked_lm_dataset.py")
 PAIRS = ("unit/data/test_pairs.py", "parity/test_next_sentence_vs_hugging_face.py")
 RESUME = ("unit/fairseq_workarounds/test_epoch_iterator.py", "unit/fairseq_workarounds/test_resuming.py")
@@ -129,7 +132,7 @@ BREAKS = (
         "answers of white space": ("begin[questions.is_blank(window)] = -np.inf", "pass"),
     }),
     # Tags and sentences.
-    *faults("extensions/tagging/entities.py", (*TAGS, "parity/test_tagging_metrics.py"), {
+    *faults("extensions/tagging/entities.py", (*TAGS, "parity/extensions/tagging/test_metrics.py"), {
         "entities go on in another type": ("in _OPEN and before[1] == type_:", "in _OPEN:"),
     }),
     *faults("extensions/tagging/entities.py", TAGS, {

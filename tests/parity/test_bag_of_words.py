@@ -6,7 +6,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
-from roberta_plugin.finetuning.kinds.similarity import BagOfWords
+from roberta_plugin.finetuning.kinds.bag_of_words import BagOfWords
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
 from tests.tiny_benchmarks import write_tokenizer

@@ -1,5 +1,7 @@
 """Vectors of texts, near each other where the texts mean the same.
 
+kind               a text -> a vector
+similarity         vectors -> cosines, and ranks of the right texts
 dataset            batches
 table_options      options of tables of your own
 training           the losses
@@ -14,7 +16,7 @@ EXTENSION = Extension(
     position=80,
     kinds={
         "embedding": KindEntry(
-            "roberta_plugin.finetuning.kinds.embedding:Embedding",
+            ".kind:Embedding",
             "text [text_pair]",
             training=".training:EmbeddingTraining",
             options=("pooling", "normalize"),

@@ -20,8 +20,8 @@ from typing_extensions import override
 
 from roberta_plugin.criterions.base import gathered, ranks
 from roberta_plugin.extensions.embeddings.dataset import EmbeddingDataset
+from roberta_plugin.extensions.embeddings.kind import COSINE, TRIPLET, Embedding
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
-from roberta_plugin.finetuning.kinds.embedding import COSINE, TRIPLET, Embedding
 from roberta_plugin.finetuning.training import Criterion, KindTraining, Loss, need_ours
 
 

@@ -17,8 +17,8 @@ The paper tunes on GLUE with learning rates of 1e-5, 2e-5 and 3e-5, batches of 1
     below 100,000    {1,2,3}e-5        32       5       3      9
     from 100,000 on  {1,3}e-5          32       3       3      6
 
-The rest is as in Table 10: warm-up 6 %, linear decay, weight decay 0.1. Embeddings from in-batch negatives have batches
-of 64 and learning rates of {1,3,5}e-5, from the grid of Gao et al. 2021 (arXiv 2104.08821, appendix A).
+The rest is as in Table 10: warm-up 6 %, linear decay, weight decay 0.1. A kind may have a grid of its own
+(`TableKind.grid`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ from roberta_plugin.finetuning.examples import (
     warn_of_overlap,
 )
 from roberta_plugin.finetuning.kinds import KINDS, table_kind
-from roberta_plugin.finetuning.kinds.embedding import IN_BATCH
 from roberta_plugin.finetuning.kinds.foreign_rows import check_layout
 from roberta_plugin.finetuning.kinds.outputs import HELD_OUT, Outcome
 from roberta_plugin.finetuning.kinds.tables import TableKind
@@ -243,8 +242,7 @@ def training(prepared: Prepared) -> Training:
     """`Benchmark.training`: by the size of the data."""
     num_examples = len(prepared.split("train"))
     by_size = next(training for below, training in SIZES if num_examples < below)
-    has_rivals = prepared.settings.get("embedding_loss") in IN_BATCH
-    return replace(by_size, lrs=("1e-5", "3e-5", "5e-5"), batches=(64,)) if has_rivals else by_size
+    return replace(by_size, **table_kind(prepared.settings).grid())
 
 
 def details(prepared: Prepared, part: PreparedSplit, outcome: Outcome) -> dict[str, Any]:

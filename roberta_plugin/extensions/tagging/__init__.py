@@ -5,6 +5,7 @@ entities           tags <-> entities <-> labels; raw outputs -> labels of words;
 notations          tags as files write them -> those that entities reads, or plain ones
 files              files of tagged words -> words and tags of sentences
 benchmarks         CoNLL-2003, WNUT-17, and other tagged words
+layout             words -> tokens in overlapping windows, a split of them
 dataset            batches
 head               classes of tokens
 hub                methods of RobertaHub

@@ -1,6 +1,6 @@
 """Tagging: `conll2003` and `wnut17` read the official files, `tagging` any CoNLL columns or JSON Lines.
 
-Columns, records and arrays of the prepared folder are described in `layouts/words.py`. The settings have `labels`, in
+Columns, records and arrays of the prepared folder are described in `layout`. The settings have `labels`, in
 IOB2 (see `kinds/entities.py`), whichever scheme and notation the files are in (`kinds/tag_notations.py`).
 
 The grid is BERT's for fine-tuning under RoBERTa's schedule, because RoBERTa's paper has no tagging. Learning rates,
@@ -43,11 +43,11 @@ from roberta_plugin.extensions.tagging.entities import (
     split_tag,
 )
 from roberta_plugin.extensions.tagging.files import read_file
+from roberta_plugin.extensions.tagging.layout import TaggingLayout
 from roberta_plugin.extensions.tagging.notations import PLAIN, are_entity_tags, unified
 from roberta_plugin.extensions.tagging.options import TaggingOptions
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training, known_files, named_files
 from roberta_plugin.finetuning.examples import Example, warn_of_look_alikes
-from roberta_plugin.finetuning.layouts.words import TaggingLayout
 from roberta_plugin.tables import without_compression
 
 logger = logging.getLogger(__name__)

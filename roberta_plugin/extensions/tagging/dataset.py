@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.extensions.tagging.layout import IGNORED
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
-from roberta_plugin.finetuning.layouts.words import IGNORED
 
 
 class TaggingDataset(ExamplesDataset):

@@ -49,6 +49,7 @@ from roberta_plugin.extensions.tagging.files import (
     is_universal,
     read_file,
 )
+from roberta_plugin.extensions.tagging.layout import SplitOfWindows, TaggingLayout, WordEncoder, windows_of
 from roberta_plugin.extensions.tagging.notations import PLAIN, are_entity_tags, types_among, unified
 from roberta_plugin.finetuning.examples import Example, is_missing, number_of, order_labels
 from roberta_plugin.finetuning.kinds import metrics
@@ -58,14 +59,7 @@ from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
 from roberta_plugin.finetuning.label_names import OPTION, check_named
 from roberta_plugin.finetuning.layouts.texts import Encoder
-from roberta_plugin.finetuning.layouts.words import (
-    SplitOfWindows,
-    TaggingLayout,
-    WordEncoder,
-    split_words,
-    windows_of,
-    word_spans,
-)
+from roberta_plugin.finetuning.layouts.words import split_words, word_spans
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import column_of, text_of, texts_of, values_of
 from roberta_plugin.tables import Row, check_list, check_text, named_format, read_table, without_compression

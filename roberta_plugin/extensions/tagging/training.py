@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from roberta_plugin.extensions.tagging.dataset import TaggingDataset
-from roberta_plugin.finetuning.layouts.words import IGNORED
+from roberta_plugin.extensions.tagging.layout import IGNORED
 from roberta_plugin.finetuning.training import Criterion, KindTraining, Loss
 
 

@@ -15,7 +15,7 @@ What the classes are made of:
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds
     answer_scores       two texts                  -> exact match and F1, as in SQuAD
     scripts             text without spaces        -> characters and words, which F1 compares
-    similarity          vectors                    -> cosines, ranks; TF-IDF, and labels by it, the baselines
+    bag_of_words        texts of a split           -> TF-IDF, and labels by it, a baseline
     usage               the code of model cards that gives a kind's answers by transformers
     foreign_rows        rows as other programs export them, read or refused with the row as it should be
 """

@@ -52,6 +52,10 @@ class TableKind(Kind):
         """Further settings that the columns of the training table decide."""
         return {}
 
+    def grid(self) -> dict[str, tuple[Any, ...]]:
+        """Learning rates (lrs) and batch sizes (batches) of a search, where the kind has others than the usual ones."""
+        return {}
+
     @property
     def label_column(self) -> str:
         """The column of the label."""

@@ -2,7 +2,7 @@
 
     texts       texts and pairs            -> model inputs; what is read of a text that is too long
     windows     question, long passage     -> overlapping windows `<s> question </s> </s> part </s>`
-    words       words of a text            -> tokens, a split of windows
+    words       text                       -> words and their places
 
 The kinds read these; nothing here knows a kind.
 """

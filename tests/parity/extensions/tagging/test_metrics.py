@@ -13,8 +13,8 @@ from roberta_plugin.extensions.tagging.entities import TagCounts, entities_of, e
 from roberta_plugin.extensions.tagging.options import TaggingOptions
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from tests.parity import seqeval_results
-from tests.parity.seqeval_results import TYPES, random_tags
+from tests.parity.extensions.tagging import seqeval_results
+from tests.parity.extensions.tagging.seqeval_results import TYPES, random_tags
 from tests.tiny_tagging import write_prepared
 
 LABELS = entity_labels(TYPES)

@@ -30,8 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from roberta_plugin.extensions.embeddings import similarity
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds import metrics, similarity
+from roberta_plugin.finetuning.kinds import metrics
+from roberta_plugin.finetuning.kinds.bag_of_words import tf_idf
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, marked, rounded
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
@@ -226,6 +228,12 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
             return {"embedding_loss": SIMCSE}
         return {"embedding_loss": COSINE if self.is_scored else RANKING}
 
+    @override
+    def grid(self) -> dict[str, tuple[Any, ...]]:
+        """From Gao et al. 2021 (arXiv 2104.08821, appendix A), where the batch holds the wrong texts."""
+        in_batch = self.settings["embedding_loss"] in IN_BATCH
+        return {"lrs": ("1e-5", "3e-5", "5e-5"), "batches": (64,)} if in_batch else {}
+
     def check_name(self, path: Any) -> None:
         """See `TableKind.check_name`: any name will do."""
 
@@ -351,7 +359,7 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
         """See `Kind.baseline`: the cosine of TF-IDF, whose weights are from the training set."""
         num_ids = 1 + max(int(each.sequences.tokens.max(initial=0)) for each in (split, train))
         texts, training = ([each.sequences[row][1:-1] for row in range(len(each.sequences))] for each in (split, train))
-        measured = self._measured(split, [similarity.tf_idf(texts, training=training, num_ids=num_ids)]).measure
+        measured = self._measured(split, [tf_idf(texts, training=training, num_ids=num_ids)]).measure
         return {} if measured is None else measured(np.ones(len(split)))
 
     def _measured(self, split: PreparedSplit, members: Sequence[similarity.Vectors]) -> Outcome:

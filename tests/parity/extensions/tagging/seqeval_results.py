@@ -1,6 +1,6 @@
 """What seqeval 1.2.2 finds in random tags, kept in a file because pip can no longer build its source package everywhere.
 
-Written by: pip install --use-pep517 seqeval==1.2.2 && python -m tests.parity.seqeval_results
+Written by: pip install --use-pep517 seqeval==1.2.2 && python -m tests.parity.extensions.tagging.seqeval_results
 """
 
 import json

@@ -9,8 +9,9 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from roberta_plugin.extensions.embeddings import similarity
 from roberta_plugin.extensions.embeddings.training import EmbeddingTraining
-from roberta_plugin.finetuning.kinds import similarity
+from roberta_plugin.finetuning.kinds.bag_of_words import tf_idf
 from tests.hugging_face import later
 
 losses = later("sentence_transformers.sentence_transformer.losses")
@@ -105,7 +106,7 @@ def test_the_baseline_is_tf_idf_of_scikit_learn():
     theirs = TfidfVectorizer(analyzer=lambda ids: [str(number) for number in ids], vocabulary=numbers)
     theirs.fit(known)
     expected = theirs.transform(judged).toarray()
-    found = similarity.tf_idf(judged, training=known, num_ids=30)
+    found = tf_idf(judged, training=known, num_ids=30)
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-12)
     rows = np.arange(10)
     near = similarity.cosines([found], rows, rows[::-1])

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
+from roberta_plugin.extensions.embeddings import similarity
 from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
-from roberta_plugin.finetuning.kinds import similarity
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare

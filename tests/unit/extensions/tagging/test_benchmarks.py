@@ -27,12 +27,12 @@ from roberta_plugin.extensions.tagging.entities import (
     types_of,
 )
 from roberta_plugin.extensions.tagging.files import read_file
+from roberta_plugin.extensions.tagging.layout import IGNORED
 from roberta_plugin.extensions.tagging.options import TaggingOptions
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs, write_outputs
 from roberta_plugin.finetuning.layouts.texts import Encoder
-from roberta_plugin.finetuning.layouts.words import IGNORED
 from roberta_plugin.finetuning.preparation import DataSettings, check_same, remarks
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.real_data import unpack
