@@ -5,15 +5,13 @@ Extensions register them (`registry.KINDS`); a kind with a loss of its own has a
 
     masked_lm           a text with <mask>         -> the most probable tokens; a text -> how acceptable it is
     phrase_ranking      a sentence with [it]       -> the phrase that the pronoun stands for; noun phrases
-    embedding           a text                     -> a vector, near those of texts that mean the same
 
 What the classes are made of:
 
     base                what every kind offers
     tables              what a kind offers for tables of your own
     outputs             a model's raw outputs for a split, thresholds and temperatures -> entries, metrics, tables
-    metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds
-    answer_scores       two texts                  -> exact match and F1, as in SQuAD
+    metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds; those of SQuAD
     scripts             text without spaces        -> characters and words, which F1 compares
     bag_of_words        texts of a split           -> TF-IDF, and labels by it, a baseline
     usage               the code of model cards that gives a kind's answers by transformers
