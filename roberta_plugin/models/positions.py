@@ -41,10 +41,44 @@ class Rotation(NamedTuple):
         """Queries or keys (B, H, T, K), turned; computed in the type of the angles.
 
         The result lies in memory as (B, T, H, K), so that what attends to it lies as the next product reads it.
+        On a GPU, three kernels turn them, and three their gradient. torch.compile makes one of the steps below.
         """
+        if x.is_cuda and not torch.compiler.is_compiling():
+            turned: Tensor = _Turn.apply(x.transpose(1, 2), self.cosines, self.sines)  # type: ignore[no-untyped-call]
+            return turned.transpose(1, 2)
         first, second = x.transpose(1, 2).chunk(2, dim=-1)
-        turned = (first * self.cosines - second * self.sines, second * self.cosines + first * self.sines)
-        return torch.cat(turned, dim=-1).to(x.dtype).transpose(1, 2)
+        halves = (first * self.cosines - second * self.sines, second * self.cosines + first * self.sines)
+        return torch.cat(halves, dim=-1).to(x.dtype).transpose(1, 2)
+
+
+class _Turn(torch.autograd.Function):
+    """Heads (B, T, H, K), turned by angles; the gradient is turned back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        ctx.save_for_backward(cosines, sines)
+        return turn(x, cosines, sines)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        cosines, sines = ctx.saved_tensors
+        return turn(gradients[0], cosines, sines, sign=-1), None, None
+
+
+def turn(x: Tensor, cosines: Tensor, sines: Tensor, *, sign: int = 1) -> Tensor:
+    """Heads (B, T, H, K) turned by angles (B, T, 1, F), or back, in 14 bytes for each number in half precision.
+
+    The sums are computed in the type of the angles, and rounded once, where they are written.
+    """
+    halves = x.unflatten(-1, (2, -1))  # -> (B, T, H, 2, F)
+    products = halves * cosines[..., None, :]
+    result = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    both = result.unflatten(-1, (2, -1))
+    for number, value in ((0, -sign), (1, sign)):
+        into, other = both.select(3, number), halves.select(3, 1 - number)
+        torch.addcmul(products.select(3, number), other, sines, value=value, out=into)
+    return result
 
 
 class Places(NamedTuple):

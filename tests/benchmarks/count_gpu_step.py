@@ -252,6 +252,7 @@ def steps_of_results() -> Iterator[tuple[str, Step]]:
     yield "base, 8 blocks", replace(base, batch_size=8)
     yield "base, 64 blocks, no dropout", replace(base, dropout=0.0, attention_dropout=0.0)
     yield "base, 64 blocks, padded", replace(base, packed=False)
+    yield "base with ModernBERT's layers, 64 blocks", replace(base, modern=True)
     yield "large, 32 blocks", replace(base, arch="large", batch_size=32)
 
 

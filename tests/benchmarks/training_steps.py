@@ -37,7 +37,7 @@ from omegaconf import OmegaConf
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.data.batches import Rounding, pack
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
-from roberta_plugin.models.config import SIZES, sizes
+from roberta_plugin.models.config import MODERNBERT, SIZES, sizes
 from roberta_plugin.models.flops import executed_flops, half_precision_peak, training_flops
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
@@ -60,6 +60,7 @@ class Step:
         side: "ours", "fairseq" or "Hugging Face".
         length: of the blocks, or of the longest sentences.
         full: the blocks have no padding.
+        modern: the layers are ModernBERT's, with rotary positions and local windows.
         bf16: if not, fp32, without fairseq's wrapper.
     """
 
@@ -72,6 +73,7 @@ class Step:
     length: int = 512
     vocab_size: int = 50265
     full: bool = False
+    modern: bool = False
     bf16: bool = True
     packed: bool = False
     compiled: bool = False
@@ -149,6 +151,8 @@ def fairseqs_model(step: Step) -> Any:
         compile_layers=step.compiled,
         attention_backend=step.backend,
     )
+    if step.modern:
+        vars(options).update({name: value for name, value in MODERNBERT.items() if "dropout" not in name})
     if step.side == "fairseq":
         base_architecture(options)
         return RobertaModel.build_model(options, task)

@@ -12,9 +12,10 @@ from roberta_plugin.models.attention_kernels import AttentionMask, attend
 from roberta_plugin.models.checkpoints import model_options
 from roberta_plugin.models.compiling import compile_layers
 from roberta_plugin.models.flops import training_flops
-from roberta_plugin.models.positions import PositionScheme, Rotation
+from roberta_plugin.models.positions import PositionScheme, Rotation, _Turn
 from roberta_plugin.models.precision import available, set_precision
 from roberta_plugin.models.roberta import FastRobertaModel
+from tests.fake_cuda import Watch, fake_cuda
 from tests.refusals import refused
 from tests.tiny_checkpoints import change_options
 from tests.tiny_conversions import batch, write_checkpoint
@@ -78,6 +79,39 @@ def test_global_layers_turn_by_their_own_base_and_local_ones_by_theirs():
         expected = Rotation.at(torch.arange(9)[None], head_dim=8, base=base, dtype=x.dtype)
         assert torch.equal(of_layers.q.cosines, expected.cosines) and torch.equal(of_layers.k.sines, expected.sines)
     assert not torch.equal(places[0].q.cosines, places[1].q.cosines)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_heads_turned_as_on_a_gpu_are_the_same_and_so_are_their_gradients(dtype):
+    """Of queries that are a part of a larger product in memory, with an even gradient and without."""
+    torch.manual_seed(0)
+    rotation = Rotation.at(torch.arange(11)[None], head_dim=8, base=100.0, dtype=dtype)
+    x = torch.randn(2, 11, 3, 4, 8).to(dtype)[:, :, 1].transpose(1, 2).requires_grad_()  # -> (B, H, T, K)
+    upstream = torch.randn(2, 4, 11, 8).to(dtype)
+    found = _Turn.apply(x.transpose(1, 2), *rotation).transpose(1, 2)
+    wide = x.detach().double().requires_grad_()
+    expected = Rotation(*(each.double() for each in rotation)).rotate(wide)
+    close = {torch.bfloat16: 2**-8, torch.float32: 1e-6, torch.float64: 1e-14}[dtype]  # one rounding
+    torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=close)
+    assert found.stride() == rotation.rotate(x).stride()
+    for gradient in (upstream, upstream.transpose(1, 2).contiguous().transpose(1, 2)):
+        (ours,) = torch.autograd.grad(found, x, gradient, retain_graph=True)
+        (theirs,) = torch.autograd.grad(expected, wide, gradient.double(), retain_graph=True)
+        torch.testing.assert_close(ours.double(), theirs, atol=1e-6, rtol=close)
+
+
+def test_on_a_gpu_three_kernels_turn_queries_in_their_own_type():
+    with fake_cuda(), Watch() as watch:
+        positions = torch.arange(11, device="cuda")[None]
+        rotation = Rotation.at(positions, head_dim=8, base=100.0, dtype=torch.bfloat16)
+        watch.counts.clear()
+        x = torch.empty(1, 4, 11, 8, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        turned = rotation.rotate(x)
+        assert turned.dtype == torch.bfloat16 and turned.stride() == (352, 8, 32, 1)
+        turned.backward(torch.empty_like(turned))
+    assert x.grad.dtype == torch.bfloat16
+    assert (watch.counts["mul"], watch.counts["addcmul"]) == (2, 4)
+    assert not {"cat", "_to_copy", "sub", "slice_backward"} & watch.counts.keys()
 
 
 def test_a_window_never_shows_padding():
