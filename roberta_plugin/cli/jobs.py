@@ -20,9 +20,6 @@ from roberta_plugin.launch.log import last_lines
 from roberta_plugin.launch.report import attempt_lines, launched_job, log_path, write_report
 from roberta_plugin.launch.restart import CRASHED, LEFT_ALONE, START_FAILED, read_attempts
 from roberta_plugin.launch.run_folder import (
-    DONE,
-    FAILED,
-    FAILURE,
     ITSELF,
     LOG,
     Status,
@@ -34,6 +31,7 @@ from roberta_plugin.launch.run_folder import (
 )
 from roberta_plugin.launch.slurm_commands import Job
 from roberta_plugin.locks import ended_training
+from roberta_plugin.runs import DONE, FAILED, FAILURE
 from roberta_plugin.settings import Checked, check_roads, setting
 
 COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "last written", "restarts", "run folder")

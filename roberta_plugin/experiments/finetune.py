@@ -42,8 +42,9 @@ from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.kinds.outputs import HELD_OUT
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.json_files import write_json
-from roberta_plugin.launch.run_folder import DONE, RUNNING, WAITING, RunFolder, not_best
+from roberta_plugin.launch.run_folder import RunFolder, not_best
 from roberta_plugin.reports import markdown_table
+from roberta_plugin.runs import DONE, RUNNING, WAITING
 
 if TYPE_CHECKING:
     from roberta_plugin.experiments.sweeps.sweep import SweepReport

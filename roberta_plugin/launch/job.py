@@ -45,7 +45,8 @@ from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.recipe_checks import check_changes, check_recipe
 from roberta_plugin.launch.rendezvous import RankInfo, attempt, distributed_arguments, port_of, rank_from_environment
 from roberta_plugin.launch.resources import written_variables
-from roberta_plugin.launch.run_folder import DONE, FAILED, ITSELF, Attempt, RunFolder, add_jobs, write_record
+from roberta_plugin.launch.run_folder import ITSELF, Attempt, RunFolder, add_jobs
+from roberta_plugin.runs import DONE, FAILED, write_record
 from roberta_plugin.stop_signals import StopSignals
 
 logger = logging.getLogger(__name__)

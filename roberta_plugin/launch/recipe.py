@@ -34,7 +34,7 @@ from roberta_plugin.launch.resources import (
     read_resources,
     with_entries,
 )
-from roberta_plugin.launch.run_folder import RunRecord
+from roberta_plugin.runs import RunRecord
 from roberta_plugin.settings import BAGS, REQUIRED, setting
 
 BATCHES = ("batch_sequences", "batch_tokens")

@@ -11,8 +11,9 @@ from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.resources import check_resources, check_text
 from roberta_plugin.launch.resume_changes import changed_settings
-from roberta_plugin.launch.run_folder import ITSELF, own_jobs, read_record
+from roberta_plugin.launch.run_folder import ITSELF, own_jobs
 from roberta_plugin.record import refuse
+from roberta_plugin.runs import read_record
 
 
 def check_recipe(recipe: LaunchSettings) -> tuple[str, ...]:

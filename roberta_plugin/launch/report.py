@@ -19,8 +19,9 @@ from roberta_plugin.data.count_baselines import LOSSES, comparison
 from roberta_plugin.files import write_text
 from roberta_plugin.launch.log import Curve, Record, curves, parse_line
 from roberta_plugin.launch.restart import read_attempts
-from roberta_plugin.launch.run_folder import ITSELF, LOG, known_jobs, read_record, read_status
+from roberta_plugin.launch.run_folder import ITSELF, LOG, known_jobs, read_status
 from roberta_plugin.reports import Line, Panel, markdown_table, plot
+from roberta_plugin.runs import read_record
 
 REPORT, PLOT = "report.md", "report.png"
 TRAINING = "train_inner"

@@ -15,8 +15,8 @@ from roberta_plugin.data.mixture import whole_paths
 from roberta_plugin.launch.arguments import parse
 from roberta_plugin.launch.recipe import BATCHES, scale_growth
 from roberta_plugin.launch.resume_policy import SAME, policies
-from roberta_plugin.launch.run_folder import RunRecord
 from roberta_plugin.record import Difference, differences, moved, option_name
+from roberta_plugin.runs import RunRecord
 
 
 def changed_settings(before: RunRecord, now: RunRecord) -> list[Difference]:

@@ -43,17 +43,24 @@ from roberta_plugin.launch.process import TrainingProcess, tracker_variables, tr
 from roberta_plugin.launch.restart import STATUS_FILE
 from roberta_plugin.locks import is_locked, process_identity, release, try_lock
 from roberta_plugin.record import differences, moved, option_name, options_of, refuse
-from roberta_plugin.runs import CHECKPOINTS, FAILURE, FILES, REMEDY, RESULT, Choice, RunFiles
+from roberta_plugin.runs import (
+    CHECKPOINTS,
+    FAILED,
+    FAILURE,
+    FILES,
+    LOCK,
+    REMEDY,
+    RESULT,
+    RUN,
+    RUNNING,
+    WAITING,
+    Choice,
+    RunFiles,
+    RunRecord,
+    read_record,
+    write_record,
+)
 from roberta_plugin.runs import DONE as DONE
-from roberta_plugin.runs import FAILED as FAILED
-from roberta_plugin.runs import LOCK as LOCK
-from roberta_plugin.runs import OUTPUTS as OUTPUTS
-from roberta_plugin.runs import RUN as RUN
-from roberta_plugin.runs import RUNNING as RUNNING
-from roberta_plugin.runs import WAITING as WAITING
-from roberta_plugin.runs import RunRecord as RunRecord
-from roberta_plugin.runs import read_record as read_record
-from roberta_plugin.runs import write_record as write_record
 from roberta_plugin.settings import check_values, short
 
 JOBS, LOG = "jobs.json", "log.txt"

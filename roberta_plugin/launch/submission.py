@@ -52,9 +52,10 @@ from roberta_plugin.launch.resources import (
     submitit_parameters,
     written_variables,
 )
-from roberta_plugin.launch.run_folder import ARRAY_LOGS, ITSELF, JOBS, RunFolder, add_jobs, write_record
+from roberta_plugin.launch.run_folder import ARRAY_LOGS, ITSELF, JOBS, RunFolder, add_jobs
 from roberta_plugin.launch.slurm_commands import check_partition, submission_environment
 from roberta_plugin.locks import one_writer
+from roberta_plugin.runs import write_record
 
 MAX_TIMEOUTS = 100  # a run of a sweep may need many time limits
 # From the end of the first rank to that of the last, without which srun would wait forever for a rank whose step daemon

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.launch.recipe import BATCHES, LaunchSettings, batch_of
 from roberta_plugin.launch.resources import check_resources, read_resources
-from roberta_plugin.launch.run_folder import RUN, read_status
+from roberta_plugin.launch.run_folder import read_status
 from roberta_plugin.launch.slurm_commands import check_partition
 from roberta_plugin.pretraining.recipe import Recipe
 from roberta_plugin.record import options_of
+from roberta_plugin.runs import RUN
 
 if TYPE_CHECKING:
     from roberta_plugin.launch.rendezvous import RankInfo

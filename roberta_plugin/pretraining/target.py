@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roberta_plugin.launch.recipe import LaunchSettings
-from roberta_plugin.launch.run_folder import RUN, read_record
 from roberta_plugin.pretraining.choice import Machine
 from roberta_plugin.pretraining.ranks import slurm_ranks
 from roberta_plugin.pretraining.recipe import Recipe
 from roberta_plugin.pretraining.record import read_pretraining
 from roberta_plugin.pretraining.request import Request
+from roberta_plugin.runs import RUN, read_record
 from roberta_plugin.settings import short
 
 

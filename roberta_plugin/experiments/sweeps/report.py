@@ -10,8 +10,9 @@ from typing import Any
 
 from roberta_plugin import reports
 from roberta_plugin.experiments.sweeps.grid import Grid
-from roberta_plugin.launch.run_folder import DONE, FAILED, Metric, RunFolder
+from roberta_plugin.launch.run_folder import Metric, RunFolder
 from roberta_plugin.reports import markdown_table
+from roberta_plugin.runs import DONE, FAILED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,13 +39,8 @@ from roberta_plugin.launch.process import stop_orphan
 from roberta_plugin.launch.resources import check_slurm, redacted_copy
 from roberta_plugin.launch.run_folder import (
     ARRAY_LOGS,
-    DONE,
-    FAILED,
     JOBS,
-    LOCK,
     POLL_S,
-    RUNNING,
-    WAITING,
     Attempt,
     RunFolder,
     check_choice,
@@ -58,6 +53,7 @@ from roberta_plugin.launch.submission import submit_runs, sweep_snapshot, write_
 from roberta_plugin.locks import one_writer
 from roberta_plugin.machine import num_cores
 from roberta_plugin.progress import terminal_size
+from roberta_plugin.runs import DONE, FAILED, LOCK, RUNNING, WAITING
 
 ASK_EVERY_S = 10.0  # SLURM
 PATIENCE_S = 3600.0  # a controller may be restarted while its jobs run

@@ -12,16 +12,9 @@ from roberta_plugin.fairseq_workarounds.heartbeats import Slowest
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.recipe_checks import active_job
 from roberta_plugin.launch.restart import LEFT_ALONE, Decision, End, Limits, write_attempt
-from roberta_plugin.launch.run_folder import (
-    ITSELF,
-    RunRecord,
-    Status,
-    add_jobs,
-    read_status,
-    write_record,
-    write_status,
-)
+from roberta_plugin.launch.run_folder import ITSELF, Status, add_jobs, read_status, write_status
 from roberta_plugin.locks import TRAINING_LOCK, try_lock
+from roberta_plugin.runs import RunRecord, write_record
 
 
 @pytest.fixture

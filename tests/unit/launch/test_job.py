@@ -26,7 +26,8 @@ from roberta_plugin.launch.job import (
 from roberta_plugin.launch.preflight import PreflightError
 from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments, complete
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments
-from roberta_plugin.launch.run_folder import known_jobs, read_record, read_status
+from roberta_plugin.launch.run_folder import known_jobs, read_status
+from roberta_plugin.runs import read_record
 from roberta_plugin.stop_signals import StopSignals
 from tests.unit.launch.recipes import good_recipe
 

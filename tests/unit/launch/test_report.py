@@ -11,7 +11,8 @@ from tqdm import tqdm
 from roberta_plugin.launch.log import Record, curve, median_speed, parse_line, show_on
 from roberta_plugin.launch.report import curves_of, write_report
 from roberta_plugin.launch.restart import Decision, write_attempt
-from roberta_plugin.launch.run_folder import write_record, write_status
+from roberta_plugin.launch.run_folder import write_status
+from roberta_plugin.runs import write_record
 from tests.unit.launch.ends import LIMITS, TRAINING
 from tests.unit.launch.test_run_folder import RECORD, STATUS
 

@@ -7,7 +7,7 @@ import pytest
 
 from roberta_plugin.launch.recipe import complete
 from roberta_plugin.launch.recipe_checks import check_changes
-from roberta_plugin.launch.run_folder import read_record, write_record
+from roberta_plugin.runs import read_record, write_record
 from tests.unit.launch.recipes import good_recipe
 
 

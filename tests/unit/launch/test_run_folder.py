@@ -18,12 +18,10 @@ from roberta_plugin.launch import run_folder
 from roberta_plugin.launch.log import last_exception
 from roberta_plugin.launch.process import stop_orphan
 from roberta_plugin.launch.run_folder import (
-    DONE,
     ITSELF,
     Metric,
     Run,
     RunFolder,
-    RunRecord,
     Status,
     add_jobs,
     check_choice,
@@ -34,13 +32,11 @@ from roberta_plugin.launch.run_folder import (
     known_jobs,
     metric_in_log,
     not_best,
-    read_record,
     read_status,
-    write_record,
     write_status,
 )
 from roberta_plugin.locks import owner_file
-from roberta_plugin.runs import RunFiles
+from roberta_plugin.runs import DONE, RunFiles, RunRecord, read_record, write_record
 
 PPL = Metric(log="valid", value="ppl", goal="min", at="best")
 

@@ -15,13 +15,13 @@ from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, InputSettings, LineRu
 from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.recipe_checks import check_changes
-from roberta_plugin.launch.run_folder import write_record
 from roberta_plugin.pretraining.plan import count_symbols, make_plan
 from roberta_plugin.pretraining.record import RECORD, check_record, earlier_logs
 from roberta_plugin.pretraining.request import Request
 from roberta_plugin.pretraining.run import command_line, shown, train
 from roberta_plugin.pretraining.settings import PretrainSettings
 from roberta_plugin.pretraining.texts import check_texts, copy_text, steps_of_text
+from roberta_plugin.runs import write_record
 
 
 def documents(number, *, lines=2):
