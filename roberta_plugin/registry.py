@@ -101,6 +101,8 @@ class BenchmarkFamily:
     """Reference of the table name -> `finetuning.benchmarks.base.Benchmark`."""
     options: str = "roberta_plugin.finetuning.options:TaskOptions"
     """Reference of the dataclass of their options."""
+    leaderboards: tuple[str, ...] = ()
+    """Leaderboards that take predictions of their rows (`Benchmark.leaderboard`)."""
 
 
 @dataclass(frozen=True)

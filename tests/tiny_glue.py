@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from roberta_plugin.finetuning.benchmarks.glue import FILES as TABLES
+from roberta_plugin.extensions.pronouns.benchmarks import WNLI
+from roberta_plugin.extensions.texts.glue import FILES
 from tests.real_data import unpack
 
 FILLERS = ("a", "we", "is", "so", "to", "on", "it", "of")
@@ -106,7 +107,7 @@ def write_official(folder: Path, *, train: int = 24, dev: int = 9, test: int = 6
 
 
 def _write_official_file(path: Path, task: str, header: str, number: int) -> None:
-    files, rng = TABLES[task], np.random.default_rng(number)
+    files, rng = {**FILES, "WNLI": WNLI}[task], np.random.default_rng(number)
     columns = [name.replace("_ID", " ID").replace("_String", " String") for name in header.split()]
     lines = [] if task == "CoLA" and "label" in columns else ["\t".join(columns)]
     pairs = _wnli(rng) if task == "WNLI" else None

@@ -8,13 +8,14 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from roberta_plugin.cli.command import RESUMES, command, given_task_options, task_options, with_paths
 from roberta_plugin.experiments.settings import EvaluateSettings, FinetuneSettings
 from roberta_plugin.finetuning import preparation
 from roberta_plugin.finetuning.preparation import PrepareSettings
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.registry import BENCHMARKS
 from roberta_plugin.settings import Checked, check_roads, from_arguments, setting
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ def show_predictions(evaluations: Sequence[Evaluation]) -> None:
         print(f"predictions, {each.split}: {', '.join(each.predictions)}")
 
 
+def leaderboards() -> tuple[str, ...]:
+    """The leaderboards that take predictions."""
+    return tuple(dict.fromkeys(name for family in BENCHMARKS.values() for name in family.leaderboards))
+
+
 @dataclass(frozen=True, kw_only=True)
 class CollectSettings(Checked):
     """What to collect; the fields, like those of `EvaluateSettings`, are options of `roberta evaluate`."""
@@ -102,8 +108,12 @@ class CollectSettings(Checked):
         metavar="ZIP",
         goes_with={"results": ()},
     )
-    leaderboard: Literal["glue", "superglue"] | None = setting(
-        None, "with --submission: whose submission it is", default_text="glue", goes_with={"submission": ()}
+    leaderboard: str | None = setting(
+        None,
+        "with --submission: whose submission it is",
+        default_text=next(iter(leaderboards()), None),
+        choices=leaderboards,
+        goes_with={"submission": ()},
     )
 
 
@@ -160,9 +170,9 @@ def collect(settings: CollectSettings, output_dir: Path) -> int:
 
     print(write_report(find_evaluations(settings.results), output_dir))
     if settings.submission is not None:
-        from roberta_plugin.finetuning.benchmarks.submission import LEADERBOARDS, write_submission
+        from roberta_plugin.finetuning.benchmarks.submission import find_leaderboard, write_submission
 
-        leaderboard = LEADERBOARDS[settings.leaderboard or "glue"]
+        leaderboard = find_leaderboard(settings.leaderboard or leaderboards()[0])
         write_submission(leaderboard, settings.submission, settings.results)
         print(f"submission: {settings.submission}")
     return 0

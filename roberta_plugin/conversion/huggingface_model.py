@@ -15,7 +15,7 @@ Shapes: V vocabulary, P rows of positions, T token types, D model dimension.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -28,7 +28,7 @@ from roberta_plugin.conversion.families import FAMILIES, Family, family_called, 
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, translate
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import all_tasks
-from roberta_plugin.finetuning.benchmarks.glue import TASKS as GLUE_TASKS
+from roberta_plugin.finetuning.kinds import KINDS
 from roberta_plugin.finetuning.kinds.outputs import is_number
 from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.models.checkpoints import (
@@ -68,8 +68,7 @@ TEXTS = "text_layout"  # likewise: the `TextLayout` of a model that does not cut
 VECTORS = "embedding"  # likewise: how a model of trained vectors makes one of the features of a text
 _VECTORS = ("pooling", "normalize", "max_length")
 _LENGTHS = ("max_length", "question_length", "doc_stride")
-_KINDS = (*sorted({task.kind for task in GLUE_TASKS.values()}), "tagging")
-_WORDS = {"kind": _KINDS, "order": ("passage", "question")}
+_WORDS: Mapping[str, Collection[str]] = {"kind": KINDS, "order": ("passage", "question")}
 # Our parameters -> theirs; {} is the number of a layer.
 # fmt: off
 TRUNK = {
@@ -258,7 +257,7 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
 def _is_setting(name: str, value: Any) -> bool:
     """Whether it is a setting of fine-tuning that an export records."""
     if name in _WORDS:
-        return value in _WORDS[name]
+        return isinstance(value, str) and value in _WORDS[name]
     return name in _LENGTHS and isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20
 
 

@@ -103,32 +103,6 @@ class FileOptions(TaskOptions):
         return {split: name for split, name in names.items() if name is not None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class GlueOptions(TaskOptions):
-    """GLUE's tasks have no options."""
-
-
-XNLI_LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
-
-
-@dataclass(frozen=True, kw_only=True)
-class XnliOptions(TaskOptions):
-    """Options of XNLI."""
-
-    language: str | None = option(
-        "language of the training text and of the development set that chooses checkpoints (en)", choices=XNLI_LANGUAGES
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuperGlueOptions(TaskOptions):
-    """Options of WinoGrande; the other tasks of SuperGLUE have none."""
-
-    size: str | None = option(
-        "size of the training set (xl)", choices=("xs", "s", "m", "l", "xl"), tasks=("WinoGrande",)
-    )
-
-
 def own_kind_names() -> tuple[str, ...]:
     """Kinds of tables of your own, as --kind names them."""
     return tuple(name for kind in own_kinds() for name in _names_of(kind))

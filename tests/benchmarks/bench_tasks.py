@@ -31,8 +31,8 @@ from sklearn.metrics import accuracy_score, f1_score, make_scorer, matthews_corr
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from roberta_plugin.extensions.summaries.layout import sentences_of
+from roberta_plugin.extensions.texts.glue import FILES
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.benchmarks.glue import FILES
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.answer_scores import answer_score
 from tests.benchmarks.harness import Report, options

@@ -39,7 +39,7 @@ EXPORT = (
     "parity/conversion/test_weights_vs_hugging_face.py",
     "parity/conversion/test_models_vs_hugging_face.py",
 )
-OWN = ("unit/finetuning/benchmarks/custom",)
+OWN = ("unit/extensions/own_tables",)
 
 FILES, CHECKPOINTS = ("unit/test_files.py",), ("unit/test_checkpoint_files.py",)
 SAVING = ("unit/fairseq_workarounds/test_checkpoints.py",)
@@ -79,7 +79,7 @@ BREAKS = (
         "of equal thresholds the first": ("best[np.abs(thresholds[best] - 0.5).argmin()]", "best[0]"),
         "correlation without the weights": ("x, y = x - share @ x, y - share @ y", "x, y = x - x.mean(), y - y.mean()"),
     }),
-    *faults("finetuning/kinds/metrics.py", (*METRICS, "unit/finetuning/benchmarks/glue"), {
+    *faults("finetuning/kinds/metrics.py", (*METRICS, "unit/extensions/texts/glue"), {
         "MRPC and QQP by F1 alone": ("return (accuracy(counts) + f1(counts)) / 2", "return f1(counts)"),
     }),
     *faults("finetuning/kinds/metrics.py", (*METRICS, *OWN), {
@@ -88,7 +88,7 @@ BREAKS = (
             "(answers == predictions).any(axis=1)",
         ),
     }),
-    *faults("extensions/texts/regression.py", (*METRICS, "unit/finetuning/benchmarks/glue"), {
+    *faults("extensions/texts/regression.py", (*METRICS, "unit/extensions/texts/glue"), {
         "numbers are not rounded as written": ("*self.official.limits).round(3)", "*self.official.limits)"),
     }),
     *faults("extensions/choices/kind.py", ("unit/extensions/choices",), {
@@ -168,7 +168,7 @@ BREAKS = (
     *faults("extensions/pronouns/training.py", LOSS, {
         "no margin between phrases": ('rivals - right + options["margin_beta"]', "rivals - right"),
     }),
-    *faults("finetuning/kinds/phrase_ranking.py", ("unit/finetuning/benchmarks/glue/test_benchmark.py",), {
+    *faults("finetuning/kinds/phrase_ranking.py", ("unit/extensions/texts/glue/test_benchmark.py",), {
         "one rival is enough to win": ("np.maximum.reduceat(probabilities", "np.minimum.reduceat(probabilities"),
     }),
     *faults("extensions/embeddings/training.py", VECTORS, {
@@ -309,8 +309,8 @@ BREAKS = (
         "equal texts on both sides of the cut": ('" ".join(text.split()) for text in texts', "texts"),
     }),
     *faults("finetuning/benchmarks/submission.py", (
-        "unit/finetuning/benchmarks/glue/test_benchmark.py",
-        "unit/finetuning/benchmarks/superglue/test_superglue.py",
+        "unit/extensions/texts/glue/test_benchmark.py",
+        "unit/extensions/texts/superglue/test_superglue.py",
     ), {
         "a submission with two files of a task": ("if len(paths) > 1:", "if False:"),
     }),

@@ -67,7 +67,7 @@ def glue(folder: Path) -> Path:
 
 def xnli(folder: Path) -> Path:
     """XNLI: one language to train on, all of them to test on."""
-    from tests.unit.finetuning.benchmarks.xnli.test_tasks import write_xnli
+    from tests.unit.extensions.texts.xnli.test_tasks import write_xnli
 
     return write_xnli(folder)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_plugin.finetuning.benchmarks.glue import TASKS
-from roberta_plugin.finetuning.benchmarks.submission import GLUE as LEADERBOARD
+from roberta_plugin.extensions.texts.glue import TASKS
+from roberta_plugin.finetuning.benchmarks.submission import find_leaderboard
 from tests.conftest import REPOSITORY
 from tests.shell import shell
 from tests.tiny_benchmarks import write_tokenizer
@@ -15,6 +15,8 @@ from tests.tiny_checkpoints import state_of
 from tests.tiny_glue import write_official
 from tests.tiny_race import write_race
 from tests.tiny_squad import write_raw
+
+LEADERBOARD = find_leaderboard("glue")
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -12,13 +12,15 @@ import torch
 from roberta_plugin.experiments.evaluation_report import as_markdown, find_evaluations, metric_rows
 from roberta_plugin.experiments.finetuning_plan import GRID
 from roberta_plugin.experiments.inference import load_model
-from roberta_plugin.finetuning.benchmarks import glue
-from roberta_plugin.finetuning.benchmarks.submission import GLUE as LEADERBOARD
+from roberta_plugin.extensions.texts import glue
+from roberta_plugin.finetuning.benchmarks.submission import find_leaderboard
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.first_runs import finetune_first_run
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_glue import write_official
+
+LEADERBOARD = find_leaderboard("glue")
 
 pytestmark = pytest.mark.integration
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from roberta_plugin.extensions.pronouns.benchmarks import TASKS as SCHEMAS
+from roberta_plugin.extensions.pronouns.options import WinoGrandeOptions
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.benchmarks.superglue import TASKS as SCHEMAS
-from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.first_runs import finetune_first_run
 from tests.tiny_benchmarks import write_tokenizer
@@ -79,7 +79,7 @@ def records_of(task: str, raw: Path) -> list[dict[str, object]]:
             for row, found in zip(rows, names, strict=True)
         ]
     if SCHEMAS[task].kind == "phrase_ranking" if task in SCHEMAS else False:
-        schemas = [row.schema for row in SCHEMAS[task].records({"valid": [path]}, SuperGlueOptions(), {})[0]["valid"]]
+        schemas = [row.schema for row in SCHEMAS[task].records({"valid": [path]}, WinoGrandeOptions(), {})[0]["valid"]]
         return [
             {"text": f"{schema.before}[it]{schema.after}", "candidates": [schema.phrase, *schema.rivals]}
             for schema in schemas

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from roberta_plugin.finetuning.benchmarks.pronouns import align
+from roberta_plugin.extensions.pronouns.schemas import align
 from tests.real_data import unpack
 from tests.tiny_glue import unpack_glue
-from tests.unit.finetuning.benchmarks.glue.test_prepare import official
+from tests.unit.extensions.texts.glue.test_prepare import official
 
 
 def letters(text: str) -> str:

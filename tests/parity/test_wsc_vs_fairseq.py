@@ -18,12 +18,12 @@ from fairseq.tasks import TASK_REGISTRY
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.benchmarks import pronouns
-from roberta_plugin.finetuning.benchmarks.superglue import TASKS
+from roberta_plugin.extensions.pronouns import schemas as pronouns
+from roberta_plugin.extensions.pronouns.benchmarks import TASKS
+from roberta_plugin.extensions.pronouns.options import WinoGrandeOptions
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.kinds.phrase_ranking import schema_inputs
 from roberta_plugin.finetuning.layouts.texts import Encoder
-from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.tasks.finetuning import FineTuningConfig
 from tests.real_data import unpack
 from tests.tiny_benchmarks import prepared_of
@@ -61,7 +61,7 @@ def official(shared_data, tmp_path_factory):
 
 def examples(path):
     """Those of all rows of a file, as of a development set."""
-    return TASKS["WSC"].records({"valid": [path]}, SuperGlueOptions(), {})[0]["valid"]
+    return TASKS["WSC"].records({"valid": [path]}, WinoGrandeOptions(), {})[0]["valid"]
 
 
 def our_task(prepared, split):
@@ -153,7 +153,7 @@ def test_texts_of_the_official_rows_are_fairseq_s(wsc, official, tmp_path, monke
     monkeypatch.setattr(wsc.utils, "get_spacy_nlp", lambda: give)
     monkeypatch.setattr(pronouns, "noun_phrases", lambda text: [])  # which take most of the time
     ours, left_out = [], 0
-    for (path,) in TASKS["WSC"].files(official, SuperGlueOptions()).values():
+    for (path,) in TASKS["WSC"].files(official, WinoGrandeOptions()).values():
         rows = iter(examples(path))
         for line in path.read_text(encoding="utf-8").splitlines():
             (tmp_path / "row.jsonl").write_text(line + "\n", encoding="utf-8")

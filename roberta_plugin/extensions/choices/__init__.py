@@ -2,6 +2,7 @@
 
 kind            a context, perhaps a question, and options -> the right option
 benchmarks      RACE, and sets of questions in JSON Lines
+sentences       COPA, ReCoRD, CommonsenseQA
 options         options of their preparation
 table_options   options of tables of your own
 training        the loss
@@ -31,7 +32,7 @@ EXTENSION = Extension(
             ".options:RaceOptions",
         ),
         "choices": BenchmarkFamily(
-            ("COPA", "ReCoRD", "CommonsenseQA"), "roberta_plugin.finetuning.benchmarks.superglue:TASKS"
+            ("COPA", "ReCoRD", "CommonsenseQA"), ".sentences:TASKS", leaderboards=("superglue",)
         ),
     },
 )

@@ -1,11 +1,14 @@
 """Competing phrases in place of a pronoun: WNLI, WSC, WinoGrande.
 
 hub                a method of RobertaHub
+schemas            rows of official files -> pronouns and phrases
+benchmarks         WNLI, WSC, WinoGrande
+options            options of their preparation
 training           scores of phrases, and the loss
 training_options   options of fairseq-train
 """
 
-from roberta_plugin.registry import CriterionOptions, Extension, KindEntry
+from roberta_plugin.registry import BenchmarkFamily, CriterionOptions, Extension, KindEntry
 
 EXTENSION = Extension(
     "pronouns",
@@ -21,4 +24,12 @@ EXTENSION = Extension(
     },
     hub_methods={"disambiguate_pronoun": ".hub:disambiguate_pronoun"},
     criterion_options={"phrases": CriterionOptions("roberta_sentence_prediction", ".training_options:PhraseOptions")},
+    benchmarks={
+        "pronouns": BenchmarkFamily(
+            ("WNLI", "WSC", "WinoGrande"),
+            ".benchmarks:TASKS",
+            ".options:WinoGrandeOptions",
+            leaderboards=("glue", "superglue"),
+        )
+    },
 )

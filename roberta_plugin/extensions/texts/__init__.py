@@ -3,6 +3,7 @@
 classification   a text or a pair -> a label, perhaps by a threshold; how sure probabilities are
 multi_label      a text or a pair -> any number of labels
 regression       a text or a pair -> a number; the pairs of a question -> which is right (QNLI)
+glue  superglue  xnli   official files -> examples
 options          options of tables and of predictions
 training         the losses
 """
@@ -55,19 +56,20 @@ EXTENSION = Extension(
     predict_options={"texts": ".options:TextPredictOptions"},
     benchmarks={
         "glue": BenchmarkFamily(
-            ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"),
-            "roberta_plugin.finetuning.benchmarks.glue:TASKS",
-            "roberta_plugin.finetuning.options:GlueOptions",
+            ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE"),
+            ".glue:TASKS",
+            ".options:GlueOptions",
+            leaderboards=("glue",),
         ),
         "xnli": BenchmarkFamily(
             ("XNLI",),
-            "roberta_plugin.finetuning.benchmarks.glue:TASKS",
-            "roberta_plugin.finetuning.options:XnliOptions",
+            ".xnli:TASKS",
+            ".options:XnliOptions",
         ),
         "superglue": BenchmarkFamily(
-            ("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC"),
-            "roberta_plugin.finetuning.benchmarks.superglue:TASKS",
-            "roberta_plugin.finetuning.options:SuperGlueOptions",
+            ("BoolQ", "CB", "SuperRTE", "WiC", "MultiRC"),
+            ".superglue:TASKS",
+            leaderboards=("superglue",),
         ),
     },
 )

@@ -107,3 +107,20 @@ class TextPredictOptions(Checked):
         metavar="T",
         above=0,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueOptions(TaskOptions):
+    """GLUE's tasks have no options."""
+
+
+XNLI_LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
+
+
+@dataclass(frozen=True, kw_only=True)
+class XnliOptions(TaskOptions):
+    """Options of XNLI."""
+
+    language: str | None = option(
+        "language of the training text and of the development set that chooses checkpoints (en)", choices=XNLI_LANGUAGES
+    )

@@ -3,9 +3,8 @@
 Extensions register them (`registry.BENCHMARKS`).
 
     base        what a row is, and what all rows share: official files, prepare, recipe, score
-    glue        GLUE; and XNLI, trained in one language, tested in fifteen
-    superglue   SuperGLUE, WinoGrande and CommonsenseQA
-    pronouns    WNLI, WSC, WinoGrande  -> texts with competing phrases in place of a pronoun
+    tsv_files   tasks of TSV files, as GLUE has them
+    json_files  tasks of JSON Lines, as SuperGLUE has them
     submission  prediction files       -> the zip of a leaderboard
 """
 

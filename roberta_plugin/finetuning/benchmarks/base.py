@@ -266,6 +266,12 @@ class Benchmark:
     predictions: Callable[[str, Entries], Mapping[str, Iterable[str]]] = json_lines
     """A split's name and entries -> names of prediction files, relative to the `folder` of `score`, and their lines
     without ends."""
+    leaderboard: str = ""
+    """The one that takes its predictions (`submission.py`)."""
+    test_rows: Mapping[str, int] = field(default_factory=dict)
+    """Split -> rows of the official test set, of which the leaderboard wants a prediction each."""
+    header: str = ""
+    """The first line of its prediction files."""
     further: Callable[[Prepared, PreparedSplit, Outcome], dict[str, Any]] | None = None
     """What `judge` has beside the metrics."""
 

@@ -10,13 +10,9 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from roberta_plugin.files import atomic_write, files_below
-from roberta_plugin.finetuning.benchmarks.glue import HEADER
-from roberta_plugin.finetuning.benchmarks.glue import TASKS as GLUE_TASKS
-from roberta_plugin.finetuning.benchmarks.superglue import TASKS as CHOICES
-from roberta_plugin.finetuning.benchmarks.superglue import TASKS as SUPERGLUE_TASKS
+from roberta_plugin.registry import BENCHMARKS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,43 +25,12 @@ class Leaderboard:
     """The first line of each file."""
 
 
-def _files(tasks: Mapping[str, Any], rows: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """The names of the files, from the rows of the official test sets by split and task."""
-    return {
-        tasks[task].prediction_files(split)[0]: number
-        for split, of_tasks in rows.items()
-        for task, number in of_tasks.items()
-    }
-
-
-GLUE = Leaderboard(
-    files=_files(
-        GLUE_TASKS,
-        {
-            "test": {
-                **{"CoLA": 1063, "SST-2": 1821, "MRPC": 1725, "STS-B": 1379, "QQP": 390965, "MNLI": 9796},
-                **{"QNLI": 5463, "RTE": 3000, "WNLI": 146},
-            },
-            "test_mismatched": {"MNLI": 9847},
-            "ax": {"MNLI": 1104},
-        },
-    ),
-    header=HEADER,
-)
-SUPERGLUE = Leaderboard(
-    files=_files(
-        {**SUPERGLUE_TASKS, **CHOICES},
-        {
-            "test": {
-                **{"BoolQ": 3245, "CB": 250, "COPA": 500, "MultiRC": 166},
-                **{"ReCoRD": 10000, "SuperRTE": 3000, "WiC": 1400, "WSC": 146},
-            },
-            "ax_b": {"SuperRTE": 1104},
-            "ax_g": {"SuperRTE": 356},
-        },
-    ),
-)
-LEADERBOARDS = {"glue": GLUE, "superglue": SUPERGLUE}
+def find_leaderboard(name: str) -> Leaderboard:
+    """What a leaderboard expects of the tasks that are registered (`Benchmark.leaderboard`)."""
+    families = [family for family, entry in BENCHMARKS.items() if name in entry.leaderboards]
+    rows = [row for family in families for row in BENCHMARKS.load(family, "rows").values() if row.leaderboard == name]
+    files = {row.prediction_files(split)[0]: number for row in rows for split, number in row.test_rows.items()}
+    return Leaderboard(files=files, header=rows[0].header)
 
 
 def write_submission(leaderboard: Leaderboard, output: Path, folders: Sequence[Path]) -> list[str]:

@@ -11,7 +11,7 @@ from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from tests.tiny_tables import write_csv, write_json_lines
-from tests.unit.finetuning.benchmarks.custom.conftest import tokenizer  # noqa: F401  # a fixture
+from tests.unit.extensions.own_tables.conftest import tokenizer  # noqa: F401  # a fixture
 
 PAIRS = [{"text": f"t{n}", "near": f"n{n}"} for n in range(10)]
 PAIRS_WITH_SCORES = [{**row, "label": n % 6} for n, row in enumerate(PAIRS)]

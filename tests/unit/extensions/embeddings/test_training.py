@@ -16,7 +16,7 @@ from roberta_plugin.extensions.embeddings.training_options import (
 )
 from roberta_plugin.models import roberta
 from tests.tiny_tables import rows_of, write_csv
-from tests.unit.finetuning.benchmarks.custom.conftest import prepare_table, tokenizer  # noqa: F401  # fixtures
+from tests.unit.extensions.own_tables.conftest import prepare_table, tokenizer  # noqa: F401  # fixtures
 
 SIZES = {"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 16, "encoder_attention_heads": 2}
 WITHOUT_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}

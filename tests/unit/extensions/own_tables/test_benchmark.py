@@ -12,9 +12,10 @@ import sklearn.metrics as sk
 from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
+from roberta_plugin.extensions.own_tables import benchmark as custom
 from roberta_plugin.extensions.tagging.entities import Sentences, TagCounts
 from roberta_plugin.extensions.texts.classification import Classification
-from roberta_plugin.finetuning.benchmarks import benchmark_of, custom, kind_of
+from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.kinds import own_kinds, table_kind
 from roberta_plugin.finetuning.kinds.outputs import Outcome, RawOutputs, write_outputs
 from roberta_plugin.finetuning.options import CustomOptions

@@ -5,8 +5,8 @@ import torch
 
 from roberta_plugin.cli import main
 from roberta_plugin.extensions.spans.questions import Questions
-from roberta_plugin.finetuning.benchmarks.glue import XLMR, xnli_examples
-from roberta_plugin.finetuning.options import XNLI_LANGUAGES as LANGUAGES
+from roberta_plugin.extensions.texts.options import XNLI_LANGUAGES as LANGUAGES
+from roberta_plugin.extensions.texts.xnli import XLMR, xnli_examples
 from roberta_plugin.finetuning.options import XnliOptions
 from tests.tiny_benchmarks import prepared_of, write_tokenizer
 from tests.tiny_checkpoints import state_of

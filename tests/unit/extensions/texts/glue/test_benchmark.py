@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from roberta_plugin.extensions.texts.glue import TASKS
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.benchmarks.glue import TASKS
-from roberta_plugin.finetuning.benchmarks.submission import GLUE
+from roberta_plugin.finetuning.benchmarks.submission import find_leaderboard
 from roberta_plugin.finetuning.benchmarks.submission import write_submission as write_for
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.options import GlueOptions
 from tests.tiny_benchmarks import prepared_of
 from tests.tiny_glue import write_task
+
+GLUE = find_leaderboard("glue")
 
 
 @pytest.fixture(scope="module")

@@ -11,20 +11,21 @@ import pytest
 from sklearn.metrics import f1_score
 
 from roberta_plugin.cli import main
+from roberta_plugin.extensions.choices.sentences import SLOT, read_commonsense_qa, read_copa, read_record
+from roberta_plugin.extensions.pronouns.options import WinoGrandeOptions
+from roberta_plugin.extensions.pronouns.schemas import read_winogrande, read_wsc, training_rows
 from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
 from roberta_plugin.finetuning.benchmarks.base import read_rows
-from roberta_plugin.finetuning.benchmarks.pronouns import read_winogrande, read_wsc, training_rows
-from roberta_plugin.finetuning.benchmarks.submission import SUPERGLUE as LEADERBOARD
-from roberta_plugin.finetuning.benchmarks.submission import write_submission
-from roberta_plugin.finetuning.benchmarks.superglue import SLOT, read_commonsense_qa, read_copa, read_record
+from roberta_plugin.finetuning.benchmarks.submission import find_leaderboard, write_submission
 from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.tables import Row
 from tests import tiny_benchmarks
 from tests.real_data import unpack
 from tests.tiny_superglue import TASKS, write_lines, write_task
-from tests.unit.finetuning.benchmarks.glue.test_prepare import texts
+from tests.unit.extensions.texts.glue.test_prepare import texts
+
+LEADERBOARD = find_leaderboard("superglue")
 
 COPA = {
     "premise": "I ran. ",
@@ -121,7 +122,7 @@ def rows_of_texts(tmp_path):
 
     def read(task, content, *, split="train"):
         path = write_lines(tmp_path / f"{split}.jsonl", [content])
-        return benchmark_of(task).records({split: [path]}, SuperGlueOptions(), {})[0][split]
+        return benchmark_of(task).records({split: [path]}, WinoGrandeOptions(), {})[0][split]
 
     return read
 

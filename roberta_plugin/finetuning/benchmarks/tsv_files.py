@@ -1,36 +1,25 @@
-"""GLUE (Wang et al. 2019, arXiv 1804.07461) and XNLI: official TSV files, columns, labels, metrics, submission.
+"""Tasks whose official files are TSV: columns, labels, splits, and the prediction files of their leaderboard.
 
 The files are not CSV: a quote is an ordinary character, only a newline ends a line, and a tab always separates columns.
-Some files begin with a byte-order mark. CoLA's train and dev files have no header line, its test file has one.
+Some files begin with a byte-order mark, and some have no header line.
 
 Example: the line "0<TAB>No one came.<TAB>Someone came.<TAB>not_entailment" of RTE -> an `Example` with the id "0", the
 texts ("No one came.", "Someone came.") and the label.
-
-XNLI is MultiNLI in one language, with a test split for each language:
-
-    multinli.train.en.tsv   premise  hypo  label, `contradictory` for contradiction (XNLI-MT 1.0)   train
-    xnli.dev.tsv            language  gold_label  ...  sentence1  sentence2  ...  (XNLI 1.0)        valid, of --language
-    xnli.test.tsv           the same                                                                test_ar ... test_zh
-
-The checkpoint is chosen by the development set of the language that is trained on, so that the others are zero-shot
-("cross-lingual transfer" of XLM-R, Conneau et al. 2020, section 5.2 and table 1).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.data.white_space import strip
-from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Numbers, all_files, by_split, find_files
-from roberta_plugin.finetuning.benchmarks.pronouns import schema_examples
+from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Numbers, by_split, find_files
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.base import Official
-from roberta_plugin.finetuning.options import XNLI_LANGUAGES, XnliOptions
 from roberta_plugin.tables import where, with_unique_ids
 
 logger = logging.getLogger(__name__)
@@ -38,8 +27,8 @@ logger = logging.getLogger(__name__)
 HEADER = "index\tprediction"
 _FEW_BROKEN, _BROKEN_SHARE = 3, 0.01  # more broken rows than both: it is another file
 _ID_COLUMNS = ("index", "id")
-_BINARY, _ENTAILMENT = ("0", "1"), ("not_entailment", "entailment")
-_PAIR = ("sentence1", "sentence2")
+BINARY, ENTAILMENT = ("0", "1"), ("not_entailment", "entailment")
+PAIR = ("sentence1", "sentence2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +51,7 @@ class SplitSource:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlueFiles:
+class TsvFiles:
     """What the official files of a task look like."""
 
     name: str
@@ -73,7 +62,7 @@ class GlueFiles:
     """Columns of the one text or the two."""
     label: str = "label"
     """Column of the label."""
-    labels: tuple[str, ...] = _BINARY
+    labels: tuple[str, ...] = BINARY
     """In the order of their ids, as the files spell them; empty: the label is a number."""
     limits: tuple[float, float] = (0.0, 0.0)
     """Smallest and largest number."""
@@ -121,7 +110,7 @@ class _BrokenRowError(ValueError):
     """A row that cannot be used in a file that is otherwise valid."""
 
 
-def read_rows(files: GlueFiles, source: SplitSource, path: Path) -> list[Example]:
+def read_rows(files: TsvFiles, source: SplitSource, path: Path) -> list[Example]:
     """Read a file.
 
     Broken rows of QQP's train and dev files are left out, with a warning: the official files have about twenty, whose
@@ -172,7 +161,7 @@ def _lines_of(path: Path) -> Iterator[tuple[int, str]]:
 class _Columns:
     """The indices of a file's columns, and how to read a row."""
 
-    def __init__(self, files: GlueFiles, source: SplitSource, path: Path, header: tuple[str, ...]) -> None:
+    def __init__(self, files: TsvFiles, source: SplitSource, path: Path, header: tuple[str, ...]) -> None:
         self.files, self.source, self.path, self.num_columns = files, source, path, len(header)
         label = (source.label or files.label,) if source.is_labelled else ()
         sentences = source.sentences or files.sentences
@@ -229,35 +218,40 @@ class _Columns:
         )
 
 
-def task(
-    files: GlueFiles,
+def tsv_task(
+    files: TsvFiles,
     /,
     *,
-    kind: str = "classification",
+    kind: str,
     read: Callable[[str, list[Path], Any], list[Example]] | None = None,
+    examples_of: Callable[[str, list[Example]], Sequence[Any]] | None = None,
     **row: Any,
 ) -> Benchmark:
-    """A row whose files are like those of GLUE; `read` is in place of `GlueFiles.read`, `row` are fields of the row."""
+    """A row of the table of benchmarks.
+
+    Args:
+        files: its official files.
+        kind: the kind of the task.
+        read: is in place of `TsvFiles.read`.
+        examples_of: a split's name and rows -> the examples of the kind; None: the rows.
+        row: further fields.
+    """
+    limits = None if files.labels else files.limits
 
     def settings(*, max_length: int, options: Any) -> dict[str, Any]:
         recorded: dict[str, Any] = {"kind": kind, "labels": list(files.labels), "max_length": max_length}
-        if kind == "regression":  # learned as 0 to 1, as fairseq's preprocess_GLUE_tasks.sh writes STS-B's scores
-            recorded |= {"mean": files.limits[0], "deviation": files.limits[1] - files.limits[0]}
+        if limits is not None:  # learned as 0 to 1, as fairseq's preprocess_GLUE_tasks.sh writes STS-B's scores
+            recorded |= {"mean": limits[0], "deviation": limits[1] - limits[0]}
         return recorded
 
     def examples(split: str, paths: list[Path], options: Any) -> Sequence[Any]:
         rows = (read or files.read)(split, paths, options)
         logger.info(f"{files.name}, {split}: {len(rows):,} rows")
-        if kind == "pair_ranking":
-            return [row._replace(question=row.texts[0]) for row in rows]
-        if kind != "phrase_ranking":
-            return rows
-        schemas = schema_examples(rows, is_training=split == "train")
-        if split == "train":
-            logger.info(f"{files.name}, {split}: {len(schemas):,} of {len(rows):,} rows are learned from")
-        return schemas
+        made = rows if examples_of is None else examples_of(split, rows)
+        if split == "train" and len(made) != len(rows):
+            logger.info(f"{files.name}, {split}: {len(made):,} of {len(rows):,} rows are learned from")
+        return made
 
-    limits = files.limits if kind == "regression" else None
     fields: dict[str, Any] = {
         "files": files.find,
         "settings": settings,
@@ -265,11 +259,12 @@ def task(
         "rules": Official(columns=files.sentences, is_pair=len(files.sentences) == 2, limits=limits),
         "metrics": ("accuracy",),
         "predictions": files.predictions,
+        "header": HEADER,
     }
     return Benchmark(name=files.name, kind=kind, **{**fields, **row})
 
 
-def _paper(
+def paper_numbers(
     metric: str, *, large: float | None = None, base: float | None = None, test: float | None = None, on_test: str = ""
 ) -> Numbers:
     """Table 5 (large on dev, ensembles on test) and Table 8 (base on dev), which give one number per task.
@@ -281,181 +276,3 @@ def _paper(
         "valid": {row: {metric: number} for row, number in valid.items() if number is not None},
         "test": {} if test is None else {"RoBERTa large, test, ensemble": {on_test or metric: test}},
     }
-
-
-_COLA_COLUMNS = ("source", "label", "mark", "sentence")
-FILES = {
-    files.name: files
-    for files in (
-        GlueFiles(
-            name="CoLA",
-            sentences=("sentence",),
-            splits=(
-                SplitSource(split="train", files=("train.tsv",), header=_COLA_COLUMNS),
-                SplitSource(split="valid", files=("dev.tsv",), header=_COLA_COLUMNS),
-                SplitSource(split="test", files=("test.tsv",), submission="CoLA"),
-            ),
-        ),
-        GlueFiles(name="SST-2", sentences=("sentence",)),
-        GlueFiles(name="MRPC", sentences=("#1 String", "#2 String"), label="Quality"),
-        GlueFiles(name="STS-B", sentences=_PAIR, label="score", labels=(), limits=(0.0, 5.0)),
-        GlueFiles(name="QQP", sentences=("question1", "question2"), label="is_duplicate", leaves_out_broken_rows=True),
-        GlueFiles(
-            name="MNLI",
-            sentences=_PAIR,
-            label="gold_label",
-            # In the order of the heads that fairseq has released (roberta.large.mnli).
-            labels=("contradiction", "neutral", "entailment"),
-            splits=(
-                SplitSource(split="train", files=("train.tsv",)),
-                SplitSource(split="valid", files=("dev_matched.tsv",)),
-                # Not valid1: fairseq-train refuses a folder with such a split unless it validates on it.
-                SplitSource(split="valid_mismatched", files=("dev_mismatched.tsv",)),
-                SplitSource(split="test", files=("test_matched.tsv",), submission="MNLI-m"),
-                SplitSource(split="test_mismatched", files=("test_mismatched.tsv",), submission="MNLI-mm"),
-                SplitSource(
-                    split="ax", files=("diagnostic-full.tsv",), sentences=("Premise", "Hypothesis"), label="Label"
-                ),
-                SplitSource(  # the diagnostic set, as it is for the leaderboard
-                    split="ax",
-                    files=("diagnostic.tsv", "AX.tsv", "../diagnostic/diagnostic.tsv", "../AX/AX.tsv"),
-                    submission="AX",
-                ),
-            ),
-        ),
-        GlueFiles(name="QNLI", folder="QNLI", sentences=("question", "sentence"), labels=_ENTAILMENT),
-        GlueFiles(name="RTE", sentences=_PAIR, labels=_ENTAILMENT),
-        GlueFiles(name="WNLI", sentences=_PAIR),
-    )
-}
-
-_TWO: dict[str, Any] = {
-    "metrics": ("acc_and_f1", "accuracy", "f1"),
-    "selection": "acc_and_f1",
-    "official": "accuracy",
-}
-_ROWS = (
-    task(
-        FILES["CoLA"],
-        on_hub=("nyu-mll/glue", "cola"),
-        metrics=("mcc", "accuracy"),
-        selection="mcc",
-        paper=_paper("mcc", large=68.0, base=63.6, test=67.8),
-    ),
-    task(FILES["SST-2"], on_hub=("nyu-mll/glue", "sst2"), paper=_paper("accuracy", large=96.4, base=94.8, test=96.7)),
-    task(
-        FILES["MRPC"],
-        on_hub=("nyu-mll/glue", "mrpc"),
-        **_TWO,
-        paper=_paper("accuracy", large=90.9, base=90.2, test=92.3, on_test="f1"),
-        starts_from="MNLI",
-    ),
-    task(
-        FILES["STS-B"],
-        on_hub=("nyu-mll/glue", "stsb"),
-        kind="regression",
-        metrics=("pearson_spearman", "pearson", "spearman"),
-        official="pearson",
-        paper=_paper("pearson", large=92.4, base=91.2, test=92.2),
-        starts_from="MNLI",
-    ),
-    task(
-        FILES["QQP"], **_TWO, on_hub=("nyu-mll/glue", "qqp"), paper=_paper("accuracy", large=92.2, base=91.9, test=90.2)
-    ),
-    task(
-        FILES["MNLI"],
-        on_hub=("nyu-mll/glue", "mnli"),
-        metrics_of={"ax": ("mcc", "accuracy")},  # for three classes R_3
-        paper={
-            **_paper("accuracy", large=90.2, base=87.6, test=90.8),
-            "valid_mismatched": _paper("accuracy", large=90.2)["valid"],  # in Table 5 alone
-            "test_mismatched": _paper("accuracy", test=90.2)["test"],
-        },
-    ),
-    task(FILES["QNLI"], on_hub=("nyu-mll/glue", "qnli"), paper=_paper("accuracy", large=94.7, base=92.8)),
-    task(
-        replace(FILES["QNLI"], name="QNLI-ranking"),
-        kind="pair_ranking",
-        on_hub=("nyu-mll/glue", "qnli"),
-        paper=_paper("accuracy", test=98.9),
-    ),
-    task(
-        FILES["RTE"],
-        on_hub=("nyu-mll/glue", "rte"),
-        paper=_paper("accuracy", large=86.6, base=78.7, test=88.2),
-        starts_from="MNLI",
-    ),
-    task(
-        FILES["WNLI"],
-        kind="phrase_ranking",
-        on_hub=("nyu-mll/glue", "wnli"),
-        paper=_paper("accuracy", large=91.3, test=89.0),
-    ),
-)
-TASKS = {row.name: row for row in _ROWS}
-
-
-# XLM-R large, trained in English only, on the test sets (Conneau et al. 2020, table 1).
-XLMR = dict(
-    zip(
-        ("en", "fr", "es", "de", "el", "bg", "ru", "tr", "ar", "vi", "th", "zh", "hi", "sw", "ur"),
-        (89.1, 84.1, 85.1, 83.9, 82.9, 84.0, 81.2, 79.6, 79.8, 80.8, 78.1, 80.2, 76.9, 73.9, 73.8),
-        strict=True,
-    )
-)
-_XNLI = GlueFiles(
-    name="XNLI",
-    sentences=("sentence1", "sentence2"),
-    label="gold_label",
-    labels=("contradiction", "neutral", "entailment"),
-    splits=(
-        SplitSource(
-            split="train",
-            files=("multinli.train.en.tsv",),
-            sentences=("premise", "hypo"),
-            label="label",
-            renamed_labels={"contradictory": "contradiction"},
-        ),
-        SplitSource(split="valid", files=("xnli.dev.tsv",)),
-        SplitSource(split="test", files=("xnli.test.tsv",)),
-    ),
-)
-
-
-def xnli_files(raw: Path, options: XnliOptions) -> dict[str, list[Path]]:
-    """`Benchmark.files`; `raw` holds the files themselves or the folders of the two official archives."""
-    training = f"multinli.train.{options.language or 'en'}.tsv"
-    names = {
-        "train": [f"{folder}{training}" for folder in ("", "XNLI-MT-1.0/multinli/", "multinli/")],
-        "valid": ["xnli.dev.tsv", "XNLI-1.0/xnli.dev.tsv"],
-        "test": ["xnli.test.tsv", "XNLI-1.0/xnli.test.tsv"],
-    }
-    paths = find_files("XNLI", raw, names)
-    tests = {f"test_{language}": [paths["test"]] for language in XNLI_LANGUAGES} if "test" in paths else {}
-    return {"train": [paths["train"]], "valid": [paths["valid"]], **tests}
-
-
-def xnli_examples(split: str, paths: list[Path], options: XnliOptions) -> list[Example]:
-    """The examples of a split."""
-    (path,) = paths
-    language = split.removeprefix("test_") if split.startswith("test_") else options.language or "en"
-    (source,) = (source for source in _XNLI.sources if source.split == split.partition("_")[0])
-    return read_rows(_XNLI, replace(source, only={} if split == "train" else {"language": language}), path)
-
-
-_XNLI_ROW = task(
-    _XNLI,
-    read=xnli_examples,
-    files=xnli_files,
-    on_hub=("facebook/xnli", None),
-    source_files=lambda files: list(dict.fromkeys(all_files(files))),  # one file has the tests of all languages
-    paper={f"test_{language}": {"XLM-R large": {"accuracy": number}} for language, number in XLMR.items()},
-)
-
-
-def xnli_settings(*, options: XnliOptions, **more: Any) -> dict[str, Any]:
-    """`Benchmark.settings`."""
-    return {**_XNLI_ROW.settings(options=options, **more), "language": options.language or "en"}
-
-
-TASKS["XNLI"] = replace(_XNLI_ROW, settings=xnli_settings)

@@ -9,10 +9,14 @@ import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.extensions.pronouns.benchmarks import TASKS as PRONOUN_TASKS
+from roberta_plugin.extensions.pronouns.benchmarks import WNLI
+from roberta_plugin.extensions.pronouns.schemas import align, find_schema, training_schemas
+from roberta_plugin.extensions.texts.glue import FILES as GLUE_FILES
+from roberta_plugin.extensions.texts.glue import TASKS as GLUE_TASKS
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks.glue import FILES, TASKS, read_rows
-from roberta_plugin.finetuning.benchmarks.pronouns import align, find_schema, training_schemas
-from roberta_plugin.finetuning.benchmarks.submission import GLUE as LEADERBOARD
+from roberta_plugin.finetuning.benchmarks.submission import find_leaderboard
+from roberta_plugin.finetuning.benchmarks.tsv_files import read_rows
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.phrase_ranking import contains, content_words
 from roberta_plugin.finetuning.layouts.texts import Encoder
@@ -21,6 +25,9 @@ from roberta_plugin.finetuning.preparation import DataSettings, check_same
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from tests.tiny_benchmarks import prepared_of
 from tests.tiny_glue import unpack_glue, write_task
+
+FILES, TASKS = {**GLUE_FILES, "WNLI": WNLI}, GLUE_TASKS | PRONOUN_TASKS
+LEADERBOARD = find_leaderboard("glue")
 
 PAIRS = "index\tsentence1\tsentence2\tlabel\n"
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
