@@ -9,6 +9,10 @@ important first. Each answer is a line, written at once; what does not fit any m
     ... --minutes 9 --timeout 100 --report a.md --only steps --arch base --dropout 0.1
     ... --minutes 4.5 --timeout 100 --report b.md --only kernels checks
 
+Then, on any machine, for the results file and the tables of the README and of all results:
+
+    ... --write a.md b.md
+
 steps       a whole step of base and large at 512 tokens in bf16, with the recipe's dropout and without: ours as it is
             recommended, then fairseq's and Hugging Face's, then ours compiled and with other settings
 kernels     attention and loss, forward and backward: milliseconds of each path
@@ -34,6 +38,7 @@ from typing import Any
 
 import torch
 
+from tests.benchmarks.gpu_results import publish
 from tests.benchmarks.harness import apart
 from tests.benchmarks.training_steps import Step
 from tests.conftest import REPOSITORY
@@ -53,6 +58,8 @@ def ladder(step: Step) -> Iterator[tuple[str, Step]]:
     yield "ours, packed rows, compiled", replace(ours, compiled=True)
     yield "Hugging Face", replace(step, side="Hugging Face")
     yield "Hugging Face, compiled", replace(step, side="Hugging Face", compiled=True)
+    if (16 * step.attention_dropout).is_integer():
+        yield "ours, packed rows, cudnn attention", replace(ours, backend="cudnn")
     yield "ours, packed rows, 8 blocks", replace(ours, batch_size=8)
     yield "ours, packed rows, compiled, twice the batch", replace(ours, compiled=True, batch_size=2 * step.batch_size)
     yield (
@@ -181,7 +188,7 @@ def run_kernels(report: GrowingReport, *, device: str) -> None:
             fits = layout == "packed" or backend.serves_padded
             if not fits or name == "onednn" or (layout == "packed" and name in ("eager", "sdpa")):
                 continue
-            for dropout_prob in (0.1, 0.0):
+            for dropout_prob in (0.125, 0.0) if name == "cudnn" else (0.1, 0.0):
                 inputs = tensors(*shape)
 
                 def attend(inputs=inputs, backend=backend, mask=mask, dropout_prob=dropout_prob) -> None:
@@ -257,7 +264,14 @@ def main() -> None:
     parser.add_argument("--sides", choices=SIDES, nargs="+", default=SIDES, help="of steps")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for the checks, and for each step")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="for everything")
+    parser.add_argument("--write", type=Path, nargs="+", metavar="REPORT", help="nothing but these reports' results")
     arguments = parser.parse_args()
+    if arguments.write:
+        try:
+            print(publish(arguments.write, REPOSITORY))
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
+        return
     device = "cpu" if arguments.rehearse else "cuda"
     if device == "cuda" and not torch.cuda.is_available():
         parser.error("no CUDA device is available: give --rehearse, or run it where there is one")
