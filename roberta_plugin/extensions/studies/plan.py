@@ -12,7 +12,7 @@ from roberta_plugin.extensions.studies.study_file import Study, Variant
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch.batch_size import UpdateSize, measured_size, nominal_size, task_of
 from roberta_plugin.launch.estimate import model_shape
-from roberta_plugin.launch.options_file import to_arguments
+from roberta_plugin.launch.options_file import place_of, to_arguments
 
 # Options with which a run may end before its updates, has updates of several sizes, or leaves nothing to measure; and
 # fairseq's defaults.
@@ -50,7 +50,9 @@ def plan_study(study: Study, *, num_ranks: int, needs_data: bool = True) -> list
             if needs_data or plans[-1].size.tokens_in_epoch:
                 train_arguments.check_data(plans[-1].parsed)
         except ValueError as error:
-            raise study.error(variant, error) from error
+            own = study.file.subsection("variants").subsection(variant.name)  # its line, before the line of all
+            place = place_of(str(error), study.file, nearer=[own, study.file.subsection("axes")])
+            raise ValueError(f"{place}: the variant {variant.name}: {error}") from error
     equal, tolerance = study.budget.equal, study.budget.tolerance
     amounts = sorted((plan.totals[equal], plan.variant.name) for plan in plans)
     (low, least), (high, most) = amounts[0], amounts[-1]

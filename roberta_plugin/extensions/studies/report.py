@@ -24,7 +24,7 @@ _PAIRS = ("pair", "difference of means", "95 % interval", "p (Games-Howell)")
 _HEAD = """\
 # {title}
 
-Equal {equal}, {seeds} seeds. Each entry is the median (smallest to largest) of n seeds of pretraining. The paper's
+Equal {equal}, seeds {seeds}. Each entry is the median (smallest to largest) of n seeds of pretraining. The paper's
 numbers are of its own models and data. Pairs are tested by Games and Howell 1976, perplexity in bits per token."""
 
 
@@ -32,7 +32,7 @@ def write_report(
     study: Study, plans: Sequence[VariantPlan], values: Mapping[str, Found], failures: Mapping[str, str], root: Path
 ) -> dict[str, Any]:
     """Write results.json and report.md into `root`; return the content of results.json."""
-    parts = [_HEAD.format(title=study.title, equal=study.budget.equal, seeds=len(study.seeds)), plan_table(plans)]
+    parts = [_HEAD.format(title=study.title, equal=study.budget.equal, seeds=", ".join(study.seeds)), plan_table(plans)]
     pairs, variants = {}, {plan.variant.name: plan.facts() for plan in plans}
     for probe in study.probes:
         found = {name: values.get(probe.name, {}).get(name, {}) for name in variants}
@@ -51,8 +51,8 @@ def write_report(
     parts += [f"- failed: {name}: {reason}" for name, reason in failures.items()]
     write_text(root / "report.md", "\n\n".join(parts) + "\n")
     results = {"title": study.title, "seeds": study.seeds, "variants": variants, "values": values, "pairs": pairs}
-    write_json(root / "results.json", {**results, "failures": failures})
-    return {**results, "failures": failures}
+    write_json(root / "results.json", results := {**results, "failures": failures})
+    return results
 
 
 def value_table(probe: Probe, plans: Sequence[VariantPlan], found: Found, numbers: Mapping[str, list[float]]) -> str:

@@ -32,13 +32,13 @@ from roberta_plugin.extensions.studies.study_file import StudySettings as StudyS
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.preparation import prepared_folder
 from roberta_plugin.hub.running import usable_device
-from roberta_plugin.json_files import plain, read_json, write_json
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.estimate import model_shape
 from roberta_plugin.launch.resources import Resources, check_slurm
 from roberta_plugin.launch.run_folder import DONE, FAILED, Metric, RunFolder
 from roberta_plugin.locks import only_process
 from roberta_plugin.pretraining.evaluation import MASK_SEED, MOST_PREDICTIONS, evaluate, load_trained
-from roberta_plugin.record import differences, refuse
+from roberta_plugin.record import differences, refuse, shown
 
 NAME = "study.json"
 _AGAIN = "delete it, if the study file and its data are as they were, and run the same command again"
@@ -108,9 +108,11 @@ class Work:
         now = {"processes": str(max(plan.num_ranks for plan in self.plans))}
         texts = [(folder, str(plan.parsed.train_subset)) for plan in self.plans for folder in plan.folders]
         for probe in self.study.probes:
-            now[f"probe {probe.name}"] = str({**probe.section.as_options(), "seeds": "any"})
-            if isinstance(probe.settings, HeldOut):
-                texts.append((self.held_out(probe.settings)[0], probe.settings.split))
+            options = {**probe.section.as_options(), "seeds": "any"}
+            if isinstance(probe.settings, HeldOut):  # by the variants where they are not given
+                options["data"], options["tokens-per-sample"] = self.held_out(probe.settings)
+                texts.append((options["data"], probe.settings.split))
+            now[f"probe {probe.name}"] = shown(dict(sorted(options.items())))
         for folder, split in texts:
             outputs = ((read_manifest(folder) or {"splits": {}})["splits"].get(split) or {"outputs": {}})["outputs"]
             path, digest = folder / f"{split}.bin", outputs.get(f"{split}.bin", {}).get("sha256")
@@ -119,7 +121,7 @@ class Work:
         record = read_json(self.root / NAME, keys=("parts",), remedy=_AGAIN, hints={"parts": dict}) or {"parts": {}}
         before = {name: held for part in record["parts"].values() for name, held in part.items()}
         changes = differences(before, now, free=lambda name: name not in before or name not in now, named=str)
-        remedy = "Change it back, give a probe another name, or give another --output-dir."
+        remedy = "Change it back, rename the probe, or give another --output-dir."
         refuse(f"{self.root} holds results of other settings or data", changes, remedy)
         return {**before, **now}
 
@@ -144,10 +146,8 @@ class Work:
                 if Vocabulary.load(path := plan.folders[0] / "dict.txt").sha256 != vocabulary.sha256:
                     raise ValueError(f"its vocabulary is not {path}: use one tokenizer for all data.")
                 if shape.max_positions < length and not shape.positions.is_rotary:
-                    limit = f"and the variant {plan.variant.name} has {shape.max_positions} positions"
-                    raise ValueError(
-                        f"sequences have up to {length} tokens, {limit}: lower it, or raise max-positions."
-                    )
+                    limit = f"the variant {plan.variant.name} has {shape.max_positions} positions"
+                    raise ValueError(f"{limit}, and sequences up to {length} tokens: lower this, or raise the former.")
 
     def folder(self, probe: Probe, run: RunFolder) -> Path:
         """The folder of a probe's results for a model, with value.json; a fine-tuning is in it."""
@@ -167,37 +167,38 @@ class Work:
         name, folder, checkpoint = f"{probe.name}: {run.run.name}", self.folder(probe, run), run.chosen_checkpoint()
         if not checkpoint.is_file():
             self.failures[name] = f"its checkpoint is gone: delete {run.path}, and the same command pretrains it again"
-        elif isinstance(probe.settings, HeldOut):
-            value: dict[str, Any] | None = self.perplexity(probe.settings, checkpoint, device=device)
-        elif not (value := self.tune(probe, checkpoint, folder)):
-            self.failures[name] = f"fine-tunings have failed: see {folder / 'runs'}"
-        if name not in self.failures:
+            return
+        try:
+            text = probe.settings if isinstance(probe.settings, HeldOut) else None
+            value = self.perplexity(text, checkpoint, device) if text else self.tune(probe, checkpoint, folder)
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / "value.json", value)
-            self.say(f"{name}: {(value or {})['value']}")
+            self.say(f"{name}: {value['value']}")
+        except (DivergedError, ChildProcessError) as error:
+            self.failures[name] = str(error)
 
-    def perplexity(self, text: HeldOut, checkpoint: Path, *, device: str) -> dict[str, Any]:
-        """Perplexity ("value"; None if the model has diverged), and the baselines in bits per token."""
+    def perplexity(self, text: HeldOut, checkpoint: Path, device: str) -> dict[str, Any]:
+        """The perplexity of a model ("value"), and the baselines in bits per token."""
         folder, length = self.held_out(text)
         most = MOST_PREDICTIONS if text.max_tokens is None else round(0.15 * text.max_tokens)  # 15 % are masked
-        try:
-            model, vocabulary = load_trained(checkpoint, folder, device=device)
-        except DivergedError:
-            return {"value": None, "masks": MASK_SEED}
+        model, vocabulary = load_trained(checkpoint, folder, device=device)
         how: Any = {"split": text.split, "break_mode": "complete", "length": length, "most": most}
         scores = evaluate(model, vocabulary, folder, **how)
-        names = [name for name in ("unigram", "bigram", "neighbors") if name in scores]
-        counts = {f"{name}_loss": math.log2(scores[name]["perplexity"]) for name in names}
-        found: dict[str, Any] = plain({"value": scores["model"]["perplexity"], "baselines": counts, "masks": MASK_SEED})
-        return found
+        found = {
+            name: scores[name]["perplexity"] for name in ("model", "unigram", "bigram", "neighbors") if name in scores
+        }
+        if not math.isfinite(value := found.pop("model")):
+            raise DivergedError(f"{checkpoint}: its perplexity is not a finite number: the model has diverged")
+        counts = {f"{name}_loss": math.log2(perplexity) for name, perplexity in found.items()}
+        return {"value": value, "baselines": counts, "masks": MASK_SEED}
 
-    def tune(self, probe: Probe, checkpoint: Path, folder: Path) -> dict[str, Any] | None:
-        """Fine-tune a model: "value" is the median over seeds of the recipe's metric; None where runs failed."""
+    def tune(self, probe: Probe, checkpoint: Path, folder: Path) -> dict[str, Any]:
+        """Fine-tune a model: "value" is the median over seeds of the recipe's metric."""
         result = finetune(self.tuning(probe, model=checkpoint, output_dir=folder), report=self.say)
         cells = {cell["name"]: cell["values"] for cell in result.sweep["cells"]} if result.sweep else {}
         values = cells.get(result.best_cell, {})
         if not result.evaluations or set(values) != set(result.plan.settings.seeds or ()):
-            return None
+            raise ChildProcessError(f"fine-tunings have failed: see {folder / 'runs'}")
         members = [member["metrics"] for member in result.evaluations[0].members]
         metric = benchmark_of(result.plan.prepared.task).recipe(result.plan.prepared).compared_by
         metric = next(name for name in (metric, f"tuned_{metric}", metric.removeprefix("tuned_")) if name in members[0])
@@ -210,8 +211,6 @@ class Work:
         failures, values = {name: str(each.get("reason")) for name, each in failed.items()}, dict[str, Any]()
         for probe, run in itertools.product(self.study.probes, self.runs):
             value = self.value(probe, run) if run.state() == DONE else None
-            if value is not None and value["value"] is None:
-                failures[f"{probe.name}: {run.run.name}"] = "the value is not a finite number: the model has diverged"
-            elif value is not None:
+            if value is not None:
                 values.setdefault(probe.name, {}).setdefault(run.run.settings[VARIANT], {})[run.run.seed] = value
         return report.write_report(self.study, self.plans, values, failures | self.failures, self.root)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from roberta_plugin.experiments.settings import FinetuneSettings, GridRuns
 from roberta_plugin.experiments.sweeps import grid
 from roberta_plugin.finetuning.benchmarks import all_tasks, options_for
-from roberta_plugin.launch.options_file import Section, place_of, read_file, read_yaml, to_arguments
+from roberta_plugin.launch.options_file import Section, read_file, read_yaml, to_arguments
 from roberta_plugin.settings import REQUIRED, Checked, check_names, convert, setting, short
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
@@ -83,12 +83,6 @@ class Study(NamedTuple):
     reference: str  # the variant that the others are compared with
     budget: Budget
     probes: tuple[Probe, ...]
-
-    def error(self, variant: Variant, error: ValueError) -> ValueError:
-        """An error of a variant, with the line of its option: the variant's own, or that of all."""
-        sections = [self.file.subsection("variants").subsection(variant.name), self.file.subsection("axes")]
-        place = place_of(str(error), self.file, nearer=sections)
-        return ValueError(f"{place}: the variant {variant.name}: {error}")
 
 
 def read_study(path: Path) -> Study:

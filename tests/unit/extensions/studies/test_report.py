@@ -15,7 +15,7 @@ from tests.tiny_study import write_study
 REPORT = """\
 # A tiny study
 
-Equal updates, 2 seeds. Each entry is the median (smallest to largest) of n seeds of pretraining. The paper's
+Equal updates, seeds 1, 2. Each entry is the median (smallest to largest) of n seeds of pretraining. The paper's
 numbers are of its own models and data. Pairs are tested by Games and Howell 1976, perplexity in bits per token.
 
 | variant | updates | tokens/update | tokens | epochs | lr | FLOPs |

@@ -89,7 +89,7 @@ def test_all_data_must_have_one_vocabulary(tmp_path, data):
     ("probe", "error", "message"),
     [
         ({"kind": "perplexity", "split": "test"}, FileNotFoundError, r"test\.idx does not exist"),
-        ({"kind": "perplexity", "tokens-per-sample": "128"}, ValueError, "up to 128 tokens, .* a has 64 positions"),
+        ({"kind": "perplexity", "tokens-per-sample": "128"}, ValueError, "a has 64 positions, and sequences up to 128"),
         ({"kind": "fine-tuning", "raw": "none"}, FileNotFoundError, "raw none does not exist"),
         ({"kind": "fine-tuning", "raw": "."}, FileNotFoundError, r"holds no train\.tsv"),
         ({"kind": "fine-tuning"}, ValueError, r"study\.yaml, line \d+: probes, probe: raw is missing"),
@@ -172,20 +172,19 @@ def test_values_are_measured_once_outlive_their_checkpoints_and_are_none_of_a_di
     """Neither tests nor plots can use the perplexity of a diverged model; checkpoints are deleted to save room."""
     work = work_of(tmp_path, data)
     (probe,) = work.study.probes
-    values = iter([None, 20.0])
+    values = iter([None, 20.0, None])
     monkeypatch.setattr(module, "load_trained", lambda *_, **__: (None, None))
     monkeypatch.setattr(module, "evaluate", lambda *_, **__: {"model": {"perplexity": next(values) or float("nan")}})
     for run in [*work.runs, *map(save, work.runs), *work.runs]:
         if run is not None:
             work.measure(probe, run, device="cpu")
+    diverged = work.write_report()["failures"]
     for run in work.runs:
         run.chosen_checkpoint().unlink()
         work.measure(probe, run, device="cpu")
     results = work.write_report()
     assert [value["value"] for value in results["values"]["held-out"]["a"].values()] == [20.0]
-    assert results["failures"] == {
-        "held-out: variant-a/seed-1": "the value is not a finite number: the model has diverged"
-    }
+    assert "the model has diverged" in diverged["held-out: variant-a/seed-1"] and len(diverged) == 1
     assert "| a | 20.0 (20.0 to 20.0), n = 1 |" in (work.root / "report.md").read_text()
     (work.folder(probe, work.runs[1]) / "value.json").unlink()
     work.measure(probe, work.runs[1], device="cpu")
@@ -271,7 +270,7 @@ def test_new_parts_extend_a_study_and_changed_probes_and_processes_are_refused(t
     with pytest.raises(ValueError, match=r"processes was 8 and is 2 now\. Change it back"):
         work_of(tmp_path, data, settings={"gpus_per_run": 2}, **common)
     probes = {"held-out": {"kind": "perplexity", "max-tokens": "9"}}
-    with pytest.raises(ValueError, match=r"probe held-out was .*max-tokens.* now.*give a probe another name"):
+    with pytest.raises(ValueError, match=r"probe held-out was .*max-tokens 9.* now.*rename the probe"):
         work_of(tmp_path, data, probes=probes, settings={"gpus_per_run": 8}, **common)
 
 
