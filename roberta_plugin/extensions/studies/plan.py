@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,7 @@ from roberta_plugin.launch.batch_size import UpdateSize, measured_size, nominal_
 from roberta_plugin.launch.estimate import model_shape
 from roberta_plugin.launch.options_file import place_of, to_arguments
 
-# Options with which a run may end before its updates, has updates of several sizes, or leaves nothing to measure; and
-# fairseq's defaults.
+# Options by which a run ends early, has updates of several sizes, or leaves nothing to measure -> fairseq's defaults.
 _WHOLE_RUNS = {"max-epoch": 0, "patience": -1, "stop-time-hours": 0, "no-save": False, "no-last-checkpoints": False}
 _WHOLE_RUNS |= {"disable-validation": False, "grow-max-tokens": 0, "grow-tokens-per-sample": 0}
 _DERIVED = ("max-update", "total-num-update", "warmup-updates")
@@ -84,7 +83,12 @@ def _plan(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
     train_arguments.check_options(parsed)
     num_ranks = 1 if parsed.cpu else num_ranks
     folders, updates = train_arguments.data_folders(parsed), int(parsed.max_update)
-    size = _measure(parsed, folders, num_ranks=num_ranks)
+    splits = [parsed.train_subset, *parsed.valid_subset.split(",")]
+    here = [split for split in splits if all((folder / f"{split}.idx").is_file() for folder in folders)]
+    if splits[0] in here:  # a validation split without blocks or pairs would end a run at its start
+        size, *_ = (measured_size(*task_of(parsed), split, num_ranks=num_ranks) for split in here)
+    else:
+        size = nominal_size(parsed, num_ranks=num_ranks)
     counts = {name: round(getattr(size, name)) for name in ("tokens", "pairs", "predicted", "sequences")}
     each = {"tokens": size.tokens, "updates": 1.0, "flops": model_shape(parsed).flops(**counts)}
     if budget.amount is not None:
@@ -105,15 +109,3 @@ def _check_run(parsed: Namespace) -> None:
         raise ValueError(
             f"it sets --{name}, with which a run has other updates than planned, or no result: leave it out."
         )
-
-
-def _measure(parsed: Namespace, folders: Sequence[Path], *, num_ranks: int) -> UpdateSize:
-    """The mean update of the training data, or of full blocks if it is not here."""
-    splits = [parsed.train_subset, *parsed.valid_subset.split(",")]
-    here = [split for split in splits if all((folder / f"{split}.idx").is_file() for folder in folders)]
-    if splits[0] not in here:
-        return nominal_size(parsed, num_ranks=num_ranks)
-    task, config = task_of(parsed)
-    # All splits are measured, because a validation split without blocks or pairs would end a run at its start.
-    size, *_ = (measured_size(task, config, split, num_ranks=num_ranks) for split in here)
-    return size

@@ -19,20 +19,16 @@ from roberta_plugin.json_files import write_json
 from roberta_plugin.reports import markdown_table
 
 Found = Mapping[str, Mapping[str, Any]]  # variant -> seed -> content of value.json
+Plans = Sequence[VariantPlan]
 _PLAN = {"updates": ",.0f", "tokens_per_update": ",.0f", **dict.fromkeys(("tokens", "epochs", "lr", "flops"), ".3g")}
 _PAIRS = ("pair", "difference of means", "95 % interval", "p (Games-Howell)")
-_HEAD = """\
-# {title}
-
-Equal {equal}, seeds {seeds}. Each entry is the median (smallest to largest) of n seeds of pretraining. The paper's
+_HEAD = """Equal {}, seeds {}. Each entry is the median (smallest to largest) of n seeds of pretraining. The paper's
 numbers are of its own models and data. Pairs are tested by Games and Howell 1976, perplexity in bits per token."""
 
 
-def write_report(
-    study: Study, plans: Sequence[VariantPlan], values: Mapping[str, Found], failures: Mapping[str, str], root: Path
-) -> dict[str, Any]:
-    """Write results.json and report.md into `root`; return the content of results.json."""
-    parts = [_HEAD.format(title=study.title, equal=study.budget.equal, seeds=", ".join(study.seeds)), plan_table(plans)]
+def write_report(study: Study, plans: Plans, values: Any, failures: dict[str, str], root: Path) -> dict[str, Any]:
+    """Write results.json and report.md into `root`; `values` is probe -> `Found`; return results.json's content."""
+    parts = [f"# {study.title}", _HEAD.format(study.budget.equal, ", ".join(study.seeds)), plan_table(plans)]
     pairs, variants = {}, {plan.variant.name: plan.facts() for plan in plans}
     for probe in study.probes:
         found = {name: values.get(probe.name, {}).get(name, {}) for name in variants}
@@ -45,9 +41,8 @@ def write_report(
             + ([f"{one['low']:.3g} to {one['high']:.3g}", f"{one['p']:.2g}"] if "p" in one else ["-", "-"])
             for one in pairs[probe.name]
         ]
-        parts += [f"## {probe.name}", value_table(probe, plans, found, numbers), markdown_table(_PAIRS, rows)][
-            : 3 if rows else 2
-        ]
+        parts += [f"## {probe.name}", value_table(probe, plans, found, numbers)]
+        parts += [markdown_table(_PAIRS, rows)] if rows else []
     parts += [f"- failed: {name}: {reason}" for name, reason in failures.items()]
     write_text(root / "report.md", "\n\n".join(parts) + "\n")
     results = {"title": study.title, "seeds": study.seeds, "variants": variants, "values": values, "pairs": pairs}
@@ -55,7 +50,7 @@ def write_report(
     return results
 
 
-def value_table(probe: Probe, plans: Sequence[VariantPlan], found: Found, numbers: Mapping[str, list[float]]) -> str:
+def value_table(probe: Probe, plans: Plans, found: Found, numbers: Mapping[str, list[float]]) -> str:
     """The values of the variants beside the paper's, above the baselines."""
     first: dict[str, Any] = next((one for seeds in found.values() for one in seeds.values()), {})
     column = probe.settings.task if isinstance(probe.settings, FinetuneSettings) else PERPLEXITY
@@ -89,12 +84,12 @@ def games_howell(samples: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]
             freedom = (var_a + var_b) ** 2 / (var_a**2 / (len(a) - 1) + var_b**2 / (len(b) - 1))  # Welch's
             difference, error = pairs[-1]["difference"], ((var_a + var_b) / 2) ** 0.5
             half = error * float(studentized_range.ppf(0.95, count, freedom))
-            p = float(studentized_range.sf(abs(difference) / error, count, freedom))
-            pairs[-1] |= {"low": difference - half, "high": difference + half, "p": p}
+            pairs[-1] |= {"low": difference - half, "high": difference + half}
+            pairs[-1]["p"] = float(studentized_range.sf(abs(difference) / error, count, freedom))
     return pairs
 
 
-def plan_table(plans: Sequence[VariantPlan]) -> str:
+def plan_table(plans: Plans) -> str:
     """Updates, tokens and FLOPs of one pretraining of each variant; the number of epochs may not be known."""
     facts = {plan.variant.name: plan.facts() for plan in plans}
     rows = [
@@ -104,7 +99,7 @@ def plan_table(plans: Sequence[VariantPlan]) -> str:
     return markdown_table(["variant", *(key.replace("_per_", "/").replace("flops", "FLOPs") for key in _PLAN)], rows)
 
 
-def describe_plan(study: Study, plans: Sequence[VariantPlan]) -> str:
+def describe_plan(study: Study, plans: Plans) -> str:
     """What a study would do."""
     num_runs, probes = len(plans) * len(study.seeds), [f"probe {probe.name}: {probe.kind}" for probe in study.probes]
     updates, flops = (sum(plan.totals[unit] for plan in plans) * len(study.seeds) for unit in ("updates", "flops"))

@@ -27,8 +27,7 @@ from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, read_slurm, ru
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
 from roberta_plugin.extensions.studies import report
 from roberta_plugin.extensions.studies.plan import plan_study
-from roberta_plugin.extensions.studies.study_file import HeldOut, Probe, read_study
-from roberta_plugin.extensions.studies.study_file import StudySettings as StudySettings
+from roberta_plugin.extensions.studies.study_file import HeldOut, Probe, StudySettings, read_study
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.preparation import prepared_folder
 from roberta_plugin.hub.running import usable_device

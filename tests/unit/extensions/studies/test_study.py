@@ -11,7 +11,8 @@ import pytest
 from roberta_plugin.data.manifest import file_record, write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.extensions.studies import study as module
-from roberta_plugin.extensions.studies.study import NAME, StudySettings, Work, run_study
+from roberta_plugin.extensions.studies.study import NAME, Work, run_study
+from roberta_plugin.extensions.studies.study_file import StudySettings
 from roberta_plugin.json_files import write_json
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_corpus import write_data_bin
