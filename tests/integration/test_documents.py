@@ -295,7 +295,7 @@ def test_pairs_train_as_written(after_the_tour):
 
 
 def test_a_small_study_is_planned_as_written_and_nothing_is_written(after_the_tour):
-    """All of them: unit/experiments/studies/test_plan.py."""
+    """All of them: unit/extensions/studies/test_plan.py."""
     folder, _ = after_the_tour
     (folder / "runs" / "demo" / "tokenizer").symlink_to(folder / "my-tokenizer")
     (steps,) = blocks("examples/README.studies.md", "small studies")

@@ -11,9 +11,8 @@ from roberta_plugin.extensions.studies.study_file import StudySettings
 @command(StudySettings, if_interrupted=RESUMES)
 def study(settings: StudySettings) -> int:
     """Pretrains every variant of a study file with every seed at an equal budget, measures held-out perplexity,
-    fine-tunes, and writes report.md and results.json; examples/README.studies.md has the format, examples/studies/ the
-    paper's Tables 1 to 3. Run the same command again: it resumes where it stopped, also with more variants, seeds or
-    probes in the file. With --slurm it waits for its job arrays.
+    fine-tunes, and writes a report; examples/README.studies.md has the format, examples/studies/ the paper's Tables 1
+    to 3. The same command resumes, also with more variants, seeds or probes. With --slurm it waits for the job arrays.
     """
     import roberta_plugin
 

@@ -65,10 +65,7 @@ def plan_study(study: Study, *, num_ranks: int, needs_data: bool = True) -> list
 
 
 def _plan(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
-    """The plan of a variant, with the updates that give it the budget's amount, to the nearest one.
-
-    Example: 1e6 tokens, 4096 an update, warm-up 0.06  ->  max-update and total-num-update 244, warmup-updates 15
-    """
+    """The plan of a variant, with the updates that give it the budget's amount: 1e6 tokens, 4096 an update -> 244."""
     budget, schedule = study.budget, dict[str, str]()
     if budget.amount is not None:
         for name in (name for name in _DERIVED if name in variant.options):
@@ -81,8 +78,8 @@ def _plan(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
     parsed = train_arguments.parse(to_arguments(options))
     _check_run(parsed)
     train_arguments.check_options(parsed)
-    num_ranks = 1 if parsed.cpu else num_ranks
     folders, updates = train_arguments.data_folders(parsed), int(parsed.max_update)
+    num_ranks = 1 if parsed.cpu else num_ranks
     splits = [parsed.train_subset, *parsed.valid_subset.split(",")]
     here = [split for split in splits if all((folder / f"{split}.idx").is_file() for folder in folders)]
     if splits[0] in here:  # a validation split without blocks or pairs would end a run at its start
@@ -106,6 +103,4 @@ def _check_run(parsed: Namespace) -> None:
     given = {name: getattr(parsed, name.replace("-", "_"), default) for name, default in _WHOLE_RUNS.items()}
     wrong = [name for name, value in given.items() if (value or 0) != _WHOLE_RUNS[name]]
     for name in wrong + ["update-freq"] * (len(parsed.update_freq) != 1):
-        raise ValueError(
-            f"it sets --{name}, with which a run has other updates than planned, or no result: leave it out."
-        )
+        raise ValueError(f"it sets --{name}, by which a run has other updates than planned or no result: leave it out.")

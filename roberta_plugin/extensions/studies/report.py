@@ -70,10 +70,7 @@ def show(values: Sequence[float]) -> str:
 
 
 def games_howell(samples: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
-    """The difference of means of every pair of samples, with its 95 % interval and p by Games and Howell 1976.
-
-    Samples of one value, and pairs without noise, have no interval. scipy's tukey_hsd takes four times as long.
-    """
+    """The difference of means of every pair, with 95 % interval and p (Games and Howell 1976) if there is noise."""
     from scipy.stats import studentized_range
 
     count, pairs = sum(len(sample) > 1 for sample in samples.values()), list[dict[str, Any]]()
@@ -91,11 +88,9 @@ def games_howell(samples: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]
 
 def plan_table(plans: Plans) -> str:
     """Updates, tokens and FLOPs of one pretraining of each variant; the number of epochs may not be known."""
-    facts = {plan.variant.name: plan.facts() for plan in plans}
-    rows = [
-        [name, *("?" if has[key] is None else f"{has[key]:{how}}" for key, how in _PLAN.items())]
-        for name, has in facts.items()
-    ]
+    facts = [plan.facts() for plan in plans]
+    cells = [["?" if each[key] is None else format(each[key], _PLAN[key]) for key in _PLAN] for each in facts]
+    rows = [[plan.variant.name, *row] for plan, row in zip(plans, cells, strict=True)]
     return markdown_table(["variant", *(key.replace("_per_", "/").replace("flops", "FLOPs") for key in _PLAN)], rows)
 
 
@@ -106,5 +101,5 @@ def describe_plan(study: Study, plans: Plans) -> str:
     if not all(plan.size.tokens_in_epoch for plan in plans):
         probes.append("The data is not here: tokens are those of full blocks.")
     head = f"{study.title}: {len(plans)} variants x {len(study.seeds)} seeds, equal {study.budget.equal}\n"
-    end = f"{num_runs} pretrainings of {updates:,.0f} updates and {flops:.3g} FLOPs in all"
-    return "\n".join([head, plan_table(plans) + "\n", *probes, end])
+    probes.append(f"{num_runs} pretrainings of {updates:,.0f} updates and {flops:.3g} FLOPs in all")
+    return "\n".join([head, plan_table(plans) + "\n", *probes])

@@ -4,7 +4,6 @@
     all values --report--> report.md, results.json
 
 The folders are the whole state: the same call resumes after any stop, and new variants, seeds and probes extend it.
-Changed options of pretrainings are refused by sweep, changed probes and data by study.json.
 """
 
 from __future__ import annotations
@@ -85,9 +84,9 @@ class Work:
         for run in self.runs:
             run.check()
         common: dict[str, Any] = {"parallel": settings.parallel, "code": self.root}
-        more = how if resources is None else {"slurm": {}, "wait": True}
-        more = {"job_name": f"{self.root.name}-pretraining", "keep": "weights", **common, **more}
-        self.pretraining = SweepSettings(grid=path, output_dir=folder, **more)
+        more = {**common, **(how if resources is None else {"slurm": {}, "wait": True})}
+        name = f"{self.root.name}-pretraining"
+        self.pretraining = SweepSettings(grid=path, output_dir=folder, job_name=name, keep="weights", **more)
         more = how if resources is None else {"slurm": replace(resources, gpus_per_node=self.num_gpus)}
         self.how_to_tune = {"device": settings.device, **common, **more}
         self.record = self.check()
@@ -181,11 +180,8 @@ class Work:
         folder, length = self.held_out(text)
         most = MOST_PREDICTIONS if text.max_tokens is None else round(0.15 * text.max_tokens)  # 15 % are masked
         model, vocabulary = load_trained(checkpoint, folder, device=device)
-        how: Any = {"split": text.split, "break_mode": "complete", "length": length, "most": most}
-        scores = evaluate(model, vocabulary, folder, **how)
-        found = {
-            name: scores[name]["perplexity"] for name in ("model", "unigram", "bigram", "neighbors") if name in scores
-        }
+        scores = evaluate(model, vocabulary, folder, split=text.split, break_mode="complete", length=length, most=most)
+        found = {name: score["perplexity"] for name, score in scores.items() if isinstance(score, dict)}
         if not math.isfinite(value := found.pop("model")):
             raise DivergedError(f"{checkpoint}: its perplexity is not a finite number: the model has diverged")
         counts = {f"{name}_loss": math.log2(perplexity) for name, perplexity in found.items()}
@@ -195,8 +191,8 @@ class Work:
         """Fine-tune a model: "value" is the median over seeds of the recipe's metric."""
         result = finetune(self.tuning(probe, model=checkpoint, output_dir=folder), report=self.say)
         cells = {cell["name"]: cell["values"] for cell in result.sweep["cells"]} if result.sweep else {}
-        values = cells.get(result.best_cell, {})
-        if not result.evaluations or set(values) != set(result.plan.settings.seeds or ()):
+        values, wanted = cells.get(result.best_cell, {}), result.plan.settings.seeds or ()
+        if set(values) != set(wanted) or not result.evaluations:
             raise ChildProcessError(f"fine-tunings have failed: see {folder / 'runs'}")
         members = [member["metrics"] for member in result.evaluations[0].members]
         metric = benchmark_of(result.plan.prepared.task).recipe(result.plan.prepared).compared_by

@@ -18,7 +18,6 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps kee
 _TUNING = ("task", "raw", "tokenizer", "max-length", "options", "seeds", "epochs", "grid", "train")
 PERPLEXITY, FINE_TUNING = "perplexity", "fine-tuning"  # also folders
 PAPER: Mapping[str, Mapping[str, str]] = read_yaml(Path(__file__).with_name("paper.yaml"))
-"""Row of the paper's tables -> number by task, as it is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +110,7 @@ def _variant(cell: grid.Cell, variants: Section) -> Variant:
     options, label = dict(cell.options), cell.settings.get(grid.VARIANT, "")
     paper = str(options.pop("paper", "")) if "paper" in cell.own_options else ""
     if paper and paper not in PAPER:
-        known = f"there are {', '.join(PAPER)}"
-        raise variants.subsection(label).error(f"--paper: the paper has no row {paper!r}: {known}.")
+        raise variants.subsection(label).error(f"--paper: the paper has no row {paper!r}: use {', '.join(PAPER)}.")
     name = label if list(cell.settings) == [grid.VARIANT] else cell.name.replace("_", "+")
     return Variant(name=name, options=options, paper=paper)
 

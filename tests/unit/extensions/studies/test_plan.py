@@ -116,11 +116,11 @@ def test_unequal_budgets_are_refused(tmp_path, data):
         ({"variants": {"a": None}, "budget": {"equal": "tokens"}}, "the variant a: it has no end: give max-update"),
         (
             {"variants": {"a": {"max-epoch": "1"}}},
-            "variant a: it sets --max-epoch, with which a run has other updates than planned",
+            "variant a: it sets --max-epoch, by which a run has other updates than planned",
         ),
         (
             {"variants": {"a": {"grow-tokens-per-sample": "0:16 9:32"}}},
-            "variant a: it sets --grow-tokens-per-sample, .*planned, or no result: leave it out",
+            "variant a: it sets --grow-tokens-per-sample, .*planned or no result: leave it out",
         ),
         ({"variants": {"a": {"patience": "1"}}}, "variant a: it sets --patience"),
         ({"variants": {"a": {"no-save": "true"}}}, "variant a: it sets --no-save"),
