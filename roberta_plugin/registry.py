@@ -126,6 +126,16 @@ class MaskingEntry:
 
 
 @dataclass(frozen=True)
+class InputFormatEntry:
+    """What the inputs of pretraining are, as --input-format names it."""
+
+    input_format: str
+    """Reference of its class, a `tasks.input_formats.InputFormat`."""
+    options: str = ""
+    """Reference of a dataclass whose fields become options of the pretraining task that go with this format."""
+
+
+@dataclass(frozen=True)
 class Extension:
     """What one task or capability adds; each mapping is by name."""
 
@@ -146,6 +156,7 @@ class Extension:
     predict_options: Mapping[str, str] = field(default_factory=dict)
     """Name -> reference of a dataclass whose fields become options of `roberta predict`."""
     maskings: Mapping[str, MaskingEntry] = field(default_factory=dict)
+    input_formats: Mapping[str, InputFormatEntry] = field(default_factory=dict)
     hub_methods: Mapping[str, str] = field(default_factory=dict)
     """Name of a method of `RobertaHub` -> reference of a function whose first argument is the hub."""
     verbs: Mapping[str, VerbEntry] = field(default_factory=dict)
@@ -218,6 +229,10 @@ CRITERION_OPTIONS: Registry[CriterionOptions] = Registry("criterion_options", "s
 BENCHMARKS: Registry[BenchmarkFamily] = Registry("benchmarks", "family of benchmarks")
 OWN_OPTIONS: Registry[str] = Registry("own_options", "set of options for own tables")
 PREDICT_OPTIONS: Registry[str] = Registry("predict_options", "set of options for predictions")
+_BLOCKS = InputFormatEntry("roberta_plugin.tasks.input_formats:BlockFormat")
+INPUT_FORMATS: Registry[InputFormatEntry] = Registry(
+    "input_formats", "input format", trunk={"full-sentences": _BLOCKS, "doc-sentences": _BLOCKS}
+)
 MASKINGS: Registry[MaskingEntry] = Registry(
     "maskings", "masking", trunk={"uniform": MaskingEntry("roberta_plugin.data.dynamic_masking:Masker")}
 )

@@ -9,6 +9,8 @@ from fairseq.models.roberta.model import base_architecture
 
 from roberta_plugin import register
 from roberta_plugin.models.config import MODERNBERT
+from roberta_plugin.models.cpu import Linear
+from roberta_plugin.models.heads import SequenceHead
 from roberta_plugin.models.roberta import FastRobertaModel
 
 register()  # fairseq finds our models and tasks whatever another test has imported first
@@ -42,6 +44,33 @@ class TinyTask:
 
     def max_positions(self) -> int:
         return self._max_positions
+
+
+class OrderHead(SequenceHead):
+    """Two classes of a sequence, as an extension may predict them beside the masked LM."""
+
+    task = "order"
+    num_classes = 2
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.dense = Linear(dim, dim)
+        self.out_proj = Linear(dim, self.num_classes)
+
+    def forward(self, features):
+        return self.out_proj(torch.tanh(self.dense(features)))
+
+
+class SequenceTask(TinyTask):
+    """A task with segments and a head for sequences."""
+
+    num_segments = 2
+    sequence_heads = {"order_head": OrderHead}
+
+
+def sequence_model(task=None, *, seed: int = 0, **changes) -> FastRobertaModel:
+    torch.manual_seed(seed)
+    return spread(FastRobertaModel.build_model(options(**changes), task or SequenceTask()))
 
 
 def options(**changes) -> Namespace:

@@ -5,9 +5,10 @@ import torch
 
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.mmap_tokens import MmapTokens
-from roberta_plugin.data.pair_chunks import Targets, open_chunks
-from roberta_plugin.data.pair_dataset import PairDataset
-from roberta_plugin.data.pairs import NUM_SPECIALS, PairSource
+from roberta_plugin.extensions.bert_pairs.head import NextSentenceHead
+from roberta_plugin.extensions.bert_pairs.pair_chunks import Targets, open_chunks
+from roberta_plugin.extensions.bert_pairs.pair_dataset import PairDataset
+from roberta_plugin.extensions.bert_pairs.pairs import NUM_SPECIALS, PairSource
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.tiny_corpus import NUM_SYMBOLS, write_data_bin
 from tests.tiny_models import MAX_POSITIONS, TinyTask, options, spread
@@ -19,7 +20,7 @@ class PairTask(TinyTask):
     """What a model with next-sentence prediction asks of a task."""
 
     num_segments = 2
-    predicts_next_sentence = True
+    sequence_heads = {"next_sentence_head": NextSentenceHead}
 
     def __init__(self) -> None:
         super().__init__(num_symbols=NUM_SYMBOLS)

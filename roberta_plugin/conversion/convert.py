@@ -36,7 +36,7 @@ from roberta_plugin.files import hidden_folder, replace_folder, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import wait_for_lock
-from roberta_plugin.models.checkpoints import NEXT_SENTENCE, SEGMENTS, merge_segments
+from roberta_plugin.models.checkpoints import SEGMENTS, merge_segments, sequence_head_of
 from roberta_plugin.models.config import check_has_no_switch
 
 logger = logging.getLogger(__name__)
@@ -118,12 +118,12 @@ def export_model(settings: ExportSettings) -> ConversionResult:
 
 
 def _without_pairs(model: PortableModel, to: Format) -> PortableModel:
-    """The model without what the format lacks for pairs of texts: next-sentence prediction, and perhaps segments.
+    """The model without what the format lacks for pairs of texts: heads for sequences, and perhaps segments.
 
     Raises:
         ValueError: if its answers would then be those of another model.
     """
-    parameters = {name: value for name, value in model.parameters.items() if not name.startswith(NEXT_SENTENCE)}
+    parameters = {name: value for name, value in model.parameters.items() if not sequence_head_of(name)}
     notes = model.notes
     if SEGMENTS in parameters and to in ("fairseq", "sentence-transformers"):
         if to == "fairseq" and model.head.kind != MASKED_LM and model.reads_pairs is not False:

@@ -29,6 +29,7 @@ from roberta_plugin.finetuning.kinds.outputs import OutputCollector
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 SUM, NUMBER = "sum_of_", "number_of_"  # beginnings of names: a sum, and what it is divided by
+_SUMS = LOSS, CORRECT, COUNTED = "sequence_loss_", "sequences_correct_", "sequences_counted_"  # likewise, of a task
 
 
 class SummedCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
@@ -71,17 +72,16 @@ def log_masked_lm(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
     if num_counted > 0:
         num_correct = sum(output.get("num_correct", 0) for output in outputs)
         metrics.log_scalar("accuracy", 100.0 * num_correct / num_counted, num_counted, round=2)
-    _log_next_sentence(outputs)
+    _log_sequence_tasks(outputs)
 
 
-def _log_next_sentence(outputs: list[Mapping[str, Any]]) -> None:
-    """Log `nsp_loss` (bits per pair) and `nsp_accuracy` (percent), in training too."""
-    num_pairs = sum(output.get("nsp_counted", 0) for output in outputs)
-    if num_pairs > 0:
-        loss = sum(output.get("nsp_loss", 0) for output in outputs) / num_pairs / math.log(2)
-        metrics.log_scalar("nsp_loss", loss, num_pairs, round=3)
-        correct = sum(output.get("nsp_correct", 0) for output in outputs)
-        metrics.log_scalar("nsp_accuracy", 100.0 * correct / num_pairs, num_pairs, round=2)
+def _log_sequence_tasks(outputs: list[Mapping[str, Any]]) -> None:
+    """Log `TASK_loss` (bits per sequence) and `TASK_accuracy` (percent) of each task, in training too."""
+    for task in sorted({key.removeprefix(COUNTED) for output in outputs for key in output if key.startswith(COUNTED)}):
+        total, correct, number = (sum(output.get(f"{key}{task}", 0) for output in outputs) for key in _SUMS)
+        if number > 0:
+            metrics.log_scalar(f"{task}_loss", total / number / math.log(2), number, round=3)
+            metrics.log_scalar(f"{task}_accuracy", 100.0 * correct / number, number, round=2)
 
 
 def _log_speed(outputs: list[Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Masked-LM loss: the cross-entropy of the predicted positions, summed (paper section 2.1), and BERT's second task.
+"""Masked-LM loss: the cross-entropy of the predicted positions, summed (paper section 2.1), and further tasks.
 
 Works with our models, which compute the loss inside `forward` without forming the logits, and with any fairseq model
 that follows `roberta` (`forward(**net_input, masked_tokens=...)[0]` = logits of the predicted positions).
@@ -15,16 +15,17 @@ import torch.nn.functional as F
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 
-from roberta_plugin.criterions.base import SummedCriterion, log_masked_lm
+from roberta_plugin.criterions.base import CORRECT, COUNTED, LOSS, SummedCriterion, log_masked_lm
 
 
 @register_criterion("roberta_masked_lm", dataclass=FairseqDataclass)  # no options: the task chooses what is predicted
 class RobertaMaskedLMCriterion(SummedCriterion):
     """Sum of the cross-entropy over predicted positions; `sample_size` is their number.
 
-    With next-sentence prediction, the loss of each batch is (mean over predicted positions + mean over pairs) times the
-    number of predicted positions, so that after the trainer's division by the sum of the sample sizes the update
-    follows the sum of both means, as BERT's does. `loss` of the log remains that of the masked LM alone.
+    With classes of sequences to predict as well (`sequence_labels` of a batch), such as BERT's second task, the loss
+    of each batch is (mean over predicted positions + mean over sequences) times the number of predicted positions, so
+    that after the trainer's division by the sum of the sample sizes the update follows the sum of both means, as in
+    BERT. `loss` of the log remains that of the masked LM alone.
     """
 
     name = "roberta_masked_lm"
@@ -46,8 +47,8 @@ class RobertaMaskedLMCriterion(SummedCriterion):
             loss, extra = model(**sample["net_input"], predicted=sample["predicted"])
             sample_size = sample["predicted"]["number"]
             sizes = {"num_tokens": sample["ntokens"], "num_pairs": sample["npairs"], "num_predicted": sample_size}
-            if "next_sentence" in sample:
-                sizes["num_next_sentences"] = len(sample["next_sentence"])
+            if "sequence_labels" in sample:
+                sizes["num_sequences"] = sample["nsentences"]
             log |= {"flops": model.training_flops(**sizes), "peak_flops": model.peak_flops(), "noutputs": 1}
             log["executed_flops"] = model.executed_flops(**sizes)
             log["graphs"] = model.num_compiled_graphs()
@@ -61,11 +62,11 @@ class RobertaMaskedLMCriterion(SummedCriterion):
                 log["num_correct"] = logits.argmax(dim=-1).eq(targets).sum()
                 log["num_counted"] = sample_size
         log |= {"loss": loss.detach(), "sample_size": sample_size}
-        if "next_sentence" in sample:
-            next_sentence, pair_sums = next_sentence_loss(extra["next_sentence_logits"], sample["next_sentence"])
-            # The mean over the pairs, times what the trainer divides by: as in BERT, the sum of two means.
-            loss = loss + next_sentence * (sample_size / len(sample["next_sentence"]))
-            log |= pair_sums
+        for task, labels in sample.get("sequence_labels", {}).items():
+            sum_of_task, sums = sequence_loss(extra["sequence_logits"][task], labels, task=task)
+            # The mean over the sequences, times what the trainer divides by: as in BERT, the sum of two means.
+            loss = loss + sum_of_task * (sample_size / len(labels))
+            log |= sums
         return loss, sample_size, log
 
     @staticmethod
@@ -74,14 +75,16 @@ class RobertaMaskedLMCriterion(SummedCriterion):
         log_masked_lm(logging_outputs)
 
 
-def next_sentence_loss(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Summed cross-entropy () of next-sentence prediction in nats, and sums to log.
+def sequence_loss(logits: torch.Tensor, labels: torch.Tensor, *, task: str) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Summed cross-entropy () of the classes of sequences in nats, and sums to log (`log_sequence_tasks`).
 
     Args:
-        logits: of each pair (S, 2); those beyond the B pairs belong to the padding of a packed row.
-        labels: 0 where the second text follows the first, 1 where it is random (B,).
+        logits: of each sequence (S, C); those beyond the B sequences belong to the padding of a packed row.
+        labels: the right classes (B,).
+        task: the name of the figures in the log.
     """
-    logits = logits[: len(labels)].float()  # (S, 2) -> (B, 2)
+    logits = logits[: len(labels)].float()  # (S, C) -> (B, C)
     loss = F.cross_entropy(logits, labels, reduction="sum")
     num_correct = logits.argmax(dim=-1).eq(labels).sum()
-    return loss, {"nsp_loss": loss.detach(), "nsp_correct": num_correct, "nsp_counted": len(labels)}
+    sums = {LOSS: loss.detach(), CORRECT: num_correct, COUNTED: len(labels)}
+    return loss, {f"{key}{task}": value for key, value in sums.items()}

@@ -20,13 +20,10 @@ In every epoch, by `fairseq-train`:
     counter_random       (seed, pass, block, position)           -> random bits and permutations, the same everywhere
     block_order          (seed, epoch, position)                 -> the block at this position of the epoch
     block_batches        positions of the epoch                  -> block addresses of batches, for any number of ranks
-    pair_chunks          lines of the .bin                       -> sentences that become a pair (--input-format)
-    pairs                (seed, pass, pair)                      -> two texts, as ids and segments (B, T)
     dynamic_masking      ids (B, T)                              -> masked input (B, T) and targets (B, T)
     batches              blocks                                  -> padded arrays (B, T), or one row (--pack-sequences)
     block_dataset        addresses (pass, block)                 -> whole batches, as fairseq's trainer requests them
     masked_lm_dataset    all of this as one fairseq dataset
-    pair_dataset         ... and for pairs
 
 Fine-tuning has its own flow from official files to batches, in `roberta_plugin/finetuning/`, built on this one.
 

@@ -85,7 +85,7 @@ class MaskedLMDataset(BlockDataset):
             sort_by_length: give blocks of similar length to the same batch (default: unless they are packed).
             max_length: most tokens in a block, <s> included; max_seqlen of packed rows.
         """
-        self.sources: list[Any] = list(sources)  # of pairs in `PairDataset`
+        self.sources: list[Any] = list(sources)  # other things in subclasses
         self.masker = masker
         self.bos_id, self.pad_id, self.vocab_size = bos_id, pad_id, vocab_size
         self.seed = seed

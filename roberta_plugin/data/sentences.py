@@ -1,6 +1,6 @@
 """Lines of text -> sentences, one a line. Stage of the flow in `roberta_plugin/data/__init__.py`, if asked for.
 
-Lines of a .bin must be sentences for --input-format segment-pair and sentence-pair; in most text they are paragraphs.
+Lines of a .bin must be sentences where pretraining is on pairs of texts; in most text they are paragraphs.
 `roberta binarize --split-sentences` makes each sentence a line, and PREFIX.paragraphs beside the .bin marks
 those that began a line of the text: one byte for each, 1 or 0. A blank line stays a line.
 

@@ -81,8 +81,8 @@ class LineRules:
     )
     split_sentences: bool = setting(
         False,
-        "make each sentence a line of the .bin, which pairs of texts need (--input-format segment-pair and "
-        "sentence-pair); SPLIT.paragraphs then says which lines began a line of the text",
+        "make each sentence a line of the .bin, which pretraining on pairs of texts needs (--input-format); "
+        "SPLIT.paragraphs then says which lines began a line of the text",
         road="text",
     )
 

@@ -14,4 +14,5 @@ extensions in the same way; `roberta_plugin/registry.py` describes how.
     embeddings   vectors of texts
     own_tables   tables of your own, cut into training and development set
     studies      comparisons of pretrainings: variants with seeds at an equal budget
+    bert_pairs   pretraining on pairs of texts, with segments and next-sentence prediction (Table 2)
 """

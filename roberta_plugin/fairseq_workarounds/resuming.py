@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,12 @@ _OPTIMIZERS = {
     "MemoryEfficientFP16Optimizer": {"FP16Optimizer"},
 }
 _OF_NO_HEAD = {"data", "seed", "finetune_from_model", "ddp_backend"}  # options of the tasks
-# Options that decide which blocks or pairs an epoch has, their order and segments; another value is allowed, and named.
+# Options that decide which blocks an epoch has, their order and segments; another value is allowed, and named. So it is
+# of options that go with an --input-format.
 _OF_TEXT = (
     "input_format",
     "sample_break_mode",
     "tokens_per_sample",
-    "short_seq_prob",
-    "no_segment_embeddings",
     "alternating_segments",
     "corpus_alpha",
     "pack_sequences",
@@ -368,7 +368,13 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     except ValueError as error:
         raise ValueError(f"{error} {remedy}.") from None
     saved = saved_options(state)[0]
-    if different := _different_options({name: saved.get(name) for name in _OF_TEXT}, trainer.cfg.task):
+    options = getattr(type(trainer.task), "__dataclass", None)
+    of_format = (
+        [item.name for item in fields(options) if "input_format" in item.metadata.get("goes_with", {})]
+        if options
+        else []
+    )
+    if different := _different_options({name: saved.get(name) for name in (*_OF_TEXT, *of_format)}, trainer.cfg.task):
         logger.warning(f"{path} was trained with other options: {listed(different)}. {remedy}.")
 
 

@@ -14,7 +14,7 @@ Hours, in half precision, are what tests/benchmarks/count_gpu_step.py counts for
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -28,9 +28,11 @@ from roberta_plugin.models.checkpoints import ModelOnlyTask, NoInitialization
 from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
 from roberta_plugin.models.encoder import num_ffn_matrices
 from roberta_plugin.models.flops import half_precision_peak, training_flops
+from roberta_plugin.models.heads import SequenceHead
 from roberta_plugin.models.positions import PositionScheme
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.tasks.growth import value_at
+from roberta_plugin.tasks.input_formats import find_input_format
 from roberta_plugin.tasks.masked_lm_options import growth_of, max_tokens_of
 
 PAPER_VOCABULARY = 50_265  # the released models: 50,260 symbols, and <s> <pad> </s> <unk> <mask>
@@ -59,7 +61,7 @@ class Shape:
     max_positions: int = 512
     tokens_per_sample: int = 512
     predicted_share: float = 0.15
-    predicts_next_sentence: bool = False
+    sequence_heads: Mapping[str, type[SequenceHead]] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     """Further options of the model, by their names in `FastRobertaConfig`."""
 
@@ -74,7 +76,7 @@ class Shape:
     def num_parameters(self) -> int:
         """Trainable parameters of the model itself, which is built without memory for them."""
         task: Any = ModelOnlyTask(_Symbols(self.vocab_size), self.max_positions)
-        task.predicts_next_sentence = self.predicts_next_sentence
+        task.sequence_heads = self.sequence_heads
         with torch.device("meta"), NoInitialization():
             model = FastRobertaModel.build_model(Namespace(**self.config), task)
         return sum(parameter.numel() for parameter in model.parameters())
@@ -100,7 +102,8 @@ class Shape:
             num_tokens=tokens,
             num_pairs=pairs,
             num_predicted=predicted,
-            num_next_sentences=sequences if self.predicts_next_sentence else 0,
+            num_sequences=sequences,
+            sequence_classes=[head.num_classes for head in self.sequence_heads.values()],
             num_local_layers=self.positions.num_local(self.num_layers),
             window=self.positions.window or 0,
         )
@@ -131,7 +134,7 @@ def model_shape(parsed: Namespace) -> Shape:
         max_positions=getattr(parsed, "max_positions", None) or parsed.tokens_per_sample,
         tokens_per_sample=parsed.tokens_per_sample,
         predicted_share=parsed.mask_prob,
-        predicts_next_sentence=bool(getattr(parsed, "next_sentence_prediction", False)),
+        sequence_heads=find_input_format(parsed).sequence_heads,
         options={
             name: value if isinstance(value, bool | int | float) else str(value)
             for name, value in further.items()

@@ -176,7 +176,7 @@ logger = logging.getLogger(__name__)
 
 SEGMENTS = "encoder.sentence_encoder.segment_embeddings.weight"
 LM_MATRIX = "encoder.lm_head.weight"
-NEXT_SENTENCE = "encoder.next_sentence_head."
+_SEQUENCE_HEAD = re.compile(r"encoder\.(?!lm_head\.)([a-z0-9_]+_head)\.")
 
 
 def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
@@ -200,8 +200,30 @@ def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
         )
 
 
-def reconcile_pairs(model: HasHeads, state: dict[str, Any]) -> None:
-    """Make the checkpoint `state` fit a model with or without segment embeddings and next-sentence prediction.
+def sequence_head_of(name: str) -> str:
+    """The head for sequences, trained beside the masked LM, to which a parameter belongs; empty for other parameters.
+
+    Example: "encoder.order_head.dense.weight"  ->  "order_head"
+    """
+    match = _SEQUENCE_HEAD.match(name)
+    return match[1] if match else ""
+
+
+def reconcile_sequence_heads(model: HasHeads, state: dict[str, Any]) -> None:
+    """Leave out the checkpoint's heads for sequences that the model lacks, and begin those anew that `state` lacks."""
+    model_state = model.state_dict()
+    theirs, ours = ({head for name in each if (head := sequence_head_of(name))} for each in (state, model_state))
+    for name in [name for name in state if sequence_head_of(name) in theirs - ours]:
+        del state[name]
+    state.update({name: value for name, value in model_state.items() if sequence_head_of(name) in ours - theirs})
+    for head in sorted(theirs - ours):
+        logger.info(f"the checkpoint's {head} is left out: this model has none")
+    for head in sorted(ours - theirs):
+        logger.info(f"the checkpoint has no {head}: that of this model begins untrained")
+
+
+def reconcile_segments(model: HasHeads, state: dict[str, Any]) -> None:
+    """Make the checkpoint `state` fit a model with or without segment embeddings.
 
     Changes `state` in place, and logs the parts that are left out or begin with fresh weights. A model that takes
     segments has those of the checkpoint.
@@ -219,14 +241,6 @@ def reconcile_pairs(model: HasHeads, state: dict[str, Any]) -> None:
     elif SEGMENTS in model_state and SEGMENTS not in state:
         state[SEGMENTS] = model_state[SEGMENTS] * 0.0
         logger.info("the checkpoint has no segment embeddings: those of this model begin at zero")
-    theirs, ours = ([name for name in each if name.startswith(NEXT_SENTENCE)] for each in (state, model_state))
-    if theirs and not ours:
-        for name in theirs:
-            del state[name]
-        logger.info("the checkpoint's head of next-sentence prediction is left out: this model has none")
-    elif ours and not theirs:
-        state.update({name: model_state[name] for name in ours})
-        logger.info("the checkpoint has no head of next-sentence prediction: that of this model begins untrained")
 
 
 def merge_segments(state: dict[str, Any], *, is_tied: bool) -> str:

@@ -17,6 +17,7 @@ Peaks, the denominator of `mfu`, go by torch's names of GPUs. They are of dense 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -31,21 +32,22 @@ def training_flops(
     num_tokens: float,
     num_pairs: float,
     num_predicted: float,
-    num_next_sentences: float = 0,
+    num_sequences: float = 0,
+    sequence_classes: Sequence[int] = (),
     ffn_matrices: int = 2,
     num_local_layers: int = 0,
     window: int = 0,
 ) -> float:
     """FLOPs of forward and backward, counting a multiply-add as two.
 
-        6 L (4 h^2 + 2 h f) tokens  +  12 L h pairs  +  6 (h^2 + h V) predicted  +  6 (h^2 + 2 h) next sentences
+        6 L (4 h^2 + 2 h f) tokens  +  12 L h pairs  +  6 (h^2 + h V) predicted  +  6 (h^2 + C h) sequences
 
     In layers with a local window there are at most (window + 1) tokens pairs, of which those at the ends of sequences
     have fewer: a bound, in long sequences a close one.
 
     6 FLOPs per weight and token (Kaplan et al. 2020, section 2.1), the two matmuls of attention for each pair of
-    positions that attend to each other, the LM head for each predicted position, and the head of next-sentence
-    prediction for each pair of texts. Padding and recomputation do not count. The last layer counts in full, as is
+    positions that attend to each other, the LM head for each predicted position, and heads for classes of
+    sequences for each sequence. Padding and recomputation do not count. The last layer counts in full, as is
     usual for MFU.
 
     Args:
@@ -56,7 +58,8 @@ def training_flops(
         num_tokens: tokens, pads not counted.
         num_pairs: the sum of the squared lengths of the sequences.
         num_predicted: predicted positions.
-        num_next_sentences: pairs of texts whose <s> predicts whether the second follows the first; 0 without that head.
+        num_sequences: sequences whose <s> the heads for classes of sequences read.
+        sequence_classes: C, the classes of each such head.
         ffn_matrices: of h x f in a layer, 2 above, or 3 with a gate.
         num_local_layers: L - G, layers with a local window.
         window: positions that attend to one in those layers, beside itself.
@@ -64,7 +67,8 @@ def training_flops(
     layers = 6.0 * num_layers * (4 * dim * dim + ffn_matrices * dim * ffn_dim) * num_tokens
     num_local_pairs = min(num_pairs, (window + 1) * num_tokens)
     attention = 12.0 * dim * ((num_layers - num_local_layers) * num_pairs + num_local_layers * num_local_pairs)
-    heads = 6.0 * (dim * dim + dim * vocab_size) * num_predicted + 6.0 * (dim * dim + 2 * dim) * num_next_sentences
+    heads = 6.0 * (dim * dim + dim * vocab_size) * num_predicted
+    heads += sum(6.0 * (dim * dim + classes * dim) * num_sequences for classes in sequence_classes)
     return layers + attention + heads
 
 
@@ -77,7 +81,8 @@ def executed_flops(
     num_tokens: int,
     num_pairs: int,
     num_predicted: int,
-    num_next_sentences: int = 0,
+    num_sequences: int = 0,
+    sequence_classes: Sequence[int] = (),
     ffn_matrices: int = 2,
     num_local_layers: int = 0,
     window: int = 0,
@@ -88,23 +93,24 @@ def executed_flops(
 
         6 (L - 1) (4 h^2 + 2 h f) tokens  +  12 (L - 1) h pairs  +  6 (h^2 + h V) predicted
         +  6 (2 h^2 tokens  +  (2 h^2 + 2 h f) predicted)  +  12 h pairs predicted / tokens
-        +  6 (h^2 + 2 h) next sentences
+        +  6 (h^2 + C h) sequences
 
     The last layer makes keys and values of all tokens, and the rest for the predicted positions only, to which
-    each <s> with next-sentence prediction belongs in the second line. With activations recomputed, layers cost a third
+    each <s> belongs in the second line, if a head reads it. With activations recomputed, layers cost a third
     more. Padding is left out, as above. Local layers are counted as the flash kernel computes them: the other backends
     compute twice the window, and all positions of the last layer.
     """
     sizes = {"dim": dim, "ffn_dim": ffn_dim, "ffn_matrices": ffn_matrices, "vocab_size": vocab_size}
     counts = {"num_tokens": num_tokens, "num_pairs": num_pairs, "num_predicted": 0}
-    num_last = num_predicted + num_next_sentences  # positions that leave the last layer
+    num_last = num_predicted + (num_sequences if sequence_classes else 0)  # positions that leave the last layer
     local = {"num_local_layers": num_local_layers - last_is_local, "window": window}
     layers = training_flops(num_layers=num_layers - 1, **sizes, **counts, **local)
     layers += 6.0 * (2 * dim * dim * num_tokens + (2 * dim * dim + ffn_matrices * dim * ffn_dim) * num_last)
     num_last_pairs = min(num_pairs, (window + 1) * num_tokens) if last_is_local else num_pairs
     layers += 12.0 * dim * num_last_pairs * num_last / max(num_tokens, 1)
     counts = {"num_tokens": 0, "num_pairs": 0, "num_predicted": num_predicted}
-    heads = training_flops(num_layers=0, **sizes, **counts, num_next_sentences=num_next_sentences)
+    of_sequences = {"num_sequences": num_sequences, "sequence_classes": sequence_classes}
+    heads = training_flops(num_layers=0, **sizes, **counts, **of_sequences)
     return layers * (4 / 3 if recomputes else 1) + heads
 
 

@@ -166,18 +166,17 @@ class MaskedLMHead(CompilesParts, nn.Module):
         return transformed
 
 
-class NextSentenceHead(nn.Module):
-    """Features of <s> -> logits of "B follows A" (class 0) and "B is random" (class 1).
+class SequenceHead(nn.Module):
+    """A head for classes of whole sequences, which pretraining trains together with the masked LM.
 
-    BERT's pooler, a dense layer with tanh, and a linear layer (Devlin et al. 2019, section 3.1, task 2).
+    `forward` maps the features of <s> (B, D) to logits (B, C). Its loss is the mean cross-entropy over the sequences.
     """
 
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dense = Linear(dim, dim)
-        self.out_proj = Linear(dim, 2)
+    task: ClassVar[str]
+    """Name of its labels in a batch, and the beginning of its figures in the log, such as TASK_loss."""
+    num_classes: ClassVar[int]
+    """C."""
 
-    def forward(self, features: Tensor) -> Tensor:
-        """(B, D) -> (B, 2)."""
-        logits: Tensor = self.out_proj(torch.tanh(self.dense(features)))
-        return logits
+    def __init__(self, dim: int) -> None:
+        """`dim` is D, the model dimension."""
+        super().__init__()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ from roberta_plugin.models.checkpoints import (
     from_older_fairseq,
     name_heads_as_in_files,
     name_heads_as_in_model,
-    reconcile_pairs,
+    reconcile_segments,
+    reconcile_sequence_heads,
 )
 from roberta_plugin.models.compiling import (
     Compiled,
@@ -59,7 +61,7 @@ from roberta_plugin.models.encoder import (
 )
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.head_parameters import reconcile_heads
-from roberta_plugin.models.heads import MaskedLMHead, NextSentenceHead, pool, pool_windows
+from roberta_plugin.models.heads import MaskedLMHead, SequenceHead, pool, pool_windows
 from roberta_plugin.models.hopper_attention import PackedKernel
 from roberta_plugin.models.positions import PositionScheme
 from roberta_plugin.registry import HEADS
@@ -68,11 +70,17 @@ POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of wind
 
 
 class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
-    """The sentence encoder with the masked-LM head and, if wanted, that of next-sentence prediction."""
+    """The sentence encoder with the masked-LM head and the heads for sequences that pretraining trains beside it."""
 
     def __init__(
-        self, cfg: FastRobertaConfig, dictionary: Any, *, num_segments: int = 0, predicts_next_sentence: bool = False
+        self,
+        cfg: FastRobertaConfig,
+        dictionary: Any,
+        *,
+        num_segments: int = 0,
+        sequence_heads: Mapping[str, type[SequenceHead]] = MappingProxyType({}),
     ) -> None:
+        """`sequence_heads`: name of a parameter of this module, which files have, -> its class."""
         super().__init__(dictionary)
         self.cfg = cfg
         dim, activation = cfg.encoder_embed_dim, ACTIVATIONS[str(cfg.activation_fn)]
@@ -102,7 +110,24 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             has_bias=not cfg.no_linear_bias,
             init_std=init_std(cfg),
         )
-        self.next_sentence_head = NextSentenceHead(dim) if predicts_next_sentence else None
+        self.names_of_sequence_heads = tuple(sequence_heads)
+        for name, head in sequence_heads.items():
+            self.add_module(name, head(dim))
+
+    @property
+    def sequence_heads(self) -> list[SequenceHead]:
+        """The heads for classes of sequences."""
+        return [getattr(self, name) for name in self.names_of_sequence_heads]
+
+    def sequence_logits(self, features: Tensor, positions: Mapping[str, Any]) -> dict[str, Any]:
+        """{"sequence_logits": logits (S, C) of each head's task}; empty without such heads.
+
+        `positions` say which of the features (B, Q, D) are of <s>; see `first_of_predicted`.
+        """
+        if not self.names_of_sequence_heads:
+            return {}
+        first = first_of_predicted(features, positions)
+        return {"sequence_logits": {head.task: head(first) for head in self.sequence_heads}}
 
     def _new_layers(self) -> list[nn.Module]:
         """The encoder's layers, some of which may be the same."""
@@ -150,10 +175,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         """Summed cross-entropy () of the labels at the predicted positions; see `FastRobertaModel.forward`."""
         features, _ = self.sentence_encoder(src_tokens, predicted=predicted, **layout)
         loss = self.lm_head.loss(features, predicted["labels"], pad_id=self.sentence_encoder.pad_id)
-        if self.next_sentence_head is None:
-            return loss, {}
-        first = first_of_predicted(features, predicted)
-        return loss, {"next_sentence_logits": self.next_sentence_head(first)}
+        return loss, self.sequence_logits(features, predicted)
 
     def first_features(self, src_tokens: Tensor, *, in_parts: bool = False, **layout: Any) -> Tensor:
         """Features (S, 1, D) of each sequence's <s>; the last layer computes no others.
@@ -273,7 +295,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     """RoBERTa (Liu et al. 2019)."""
 
     supports_packing = True  # forward takes `packing`: task roberta_masked_lm asks for this
-    supports_pairs = True  # forward takes `segments`, and has a head for next-sentence prediction
+    supports_sequence_heads = True  # forward takes `segments` and returns `sequence_logits`
     computes_masked_lm_loss = True  # forward takes `predicted`: criterion roberta_masked_lm asks for this
     takes_segments = False  # those of the checkpoint that is loaded, as a model that is not to be trained further
 
@@ -321,7 +343,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             cfg,
             task.source_dictionary,
             num_segments=getattr(task, "num_segments", 0),
-            predicts_next_sentence=getattr(task, "predicts_next_sentence", False),
+            sequence_heads=getattr(task, "sequence_heads", {}),
         )
         return cls(cfg, encoder)
 
@@ -351,8 +373,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             predicted        the loss ()
             pooled           a vector for each text (B, D)
 
-        With a head for next-sentence prediction, the loss and the logits come with "next_sentence_logits" (B, 2) in the
-        second result; then the first entry of `predicted` for each block must be its <s>.
+        With heads for sequences, the loss and the logits come with "sequence_logits" in the second result, {task:
+        logits (B, C)}; then the first entry of `predicted` for each block must be its <s>.
 
         Called as a module, the model also takes the arguments of fairseq's tasks and criterions (`translate`).
 
@@ -409,8 +431,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             return chosen(features), extra
         if features_only:
             return features, extra
-        if (next_sentence := self.encoder.next_sentence_head) is not None:
-            extra["next_sentence_logits"] = next_sentence(first_of_predicted(features, packing or {}))
+        extra |= self.encoder.sequence_logits(features, packing or {})
         return self.encoder.lm_head(features, masked_tokens=masked_tokens), extra
 
     def position_features(self, src_tokens: Tensor, positions: Tensor, *, has_padding: bool | None = None) -> Tensor:
@@ -438,7 +459,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         )
 
     @property
-    def _sizes(self) -> dict[str, int]:
+    def _sizes(self) -> dict[str, Any]:
         return {
             "num_layers": self.cfg.encoder_layers,
             "dim": self.cfg.encoder_embed_dim,
@@ -447,6 +468,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             "vocab_size": self.encoder.lm_head.bias.numel(),
             "num_local_layers": self.encoder.sentence_encoder.positions.num_local(self.cfg.encoder_layers),
             "window": self.cfg.attention_window or 0,
+            "sequence_classes": [head.num_classes for head in self.encoder.sequence_heads],
         }
 
     @property
@@ -551,7 +573,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         check_sizes(self, state_dict)
         reconcile_adapters(self, state_dict)
         check_shared(self, state_dict, option=f"--share-layers {self.cfg.share_layers}")
-        reconcile_pairs(self, state_dict)
+        reconcile_segments(self, state_dict)
+        reconcile_sequence_heads(self, state_dict)
         reconcile_heads(self, state_dict)
 
 

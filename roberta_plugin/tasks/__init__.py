@@ -1,7 +1,8 @@
 """Tasks: the options, the vocabulary and the datasets of one kind of training.
 
 masked_lm             pretraining                  masked_lm_options   its options, and their checks
-joined_options        options of a task with those that extensions add
+input_formats          blocks, or what extensions make of lines
+joined_options         options of a task with those that extensions add
 growth                blocks and batches that grow with the number of updates
 finetuning            the task of fine-tuning      finetuning_options  its options
 trainings             the names that extensions give it, registered with fairseq

@@ -79,8 +79,8 @@ class NoEffect(NamedTuple):
 _WARM_UPS = "warmup_updates", "warmup_steps"  # tri_stage has the second
 _DEFAULT_MULTIPLE = 8  # fairseq's default of --required-batch-size-multiple
 _BY_VALIDATION = "patience", "keep_best_checkpoints"
-_SMALLER_IS_BETTER = "loss", "ppl", "nsp_loss"
-_LARGER_IS_BETTER = "accuracy", "nsp_accuracy", "f1", "macro_f1", "mcc"
+_SMALLER_IS_BETTER = re.compile(r"ppl|(\w+_)?loss")
+_LARGER_IS_BETTER = re.compile(r"(\w+_)?accuracy|f1|macro_f1|mcc")
 _ORDER = "the order of an epoch's batches is a function of --seed and the epoch"
 IGNORED = (
     NoEffect("dataset", "curriculum", (0,), f"{_ORDER}, the first epochs included"),
@@ -135,9 +135,9 @@ def unmade_decisions(cfg: Any) -> list[str]:
             if is_given
         ]
     metric, is_maximized = (getattr(checkpoint, f"{name}best_checkpoint_metric", None) for name in ("", "maximize_"))
-    if metric in _SMALLER_IS_BETTER and is_maximized:
+    if _SMALLER_IS_BETTER.fullmatch(str(metric)) and is_maximized:
         return [f"the worst checkpoint is kept as the best: leave out --maximize-best-checkpoint-metric for {metric}"]
-    if metric in _LARGER_IS_BETTER and is_maximized is False:
+    if _LARGER_IS_BETTER.fullmatch(str(metric)) and is_maximized is False:
         return [f"the worst checkpoint is kept as the best: give --maximize-best-checkpoint-metric for {metric}"]
     return []
 

@@ -31,8 +31,11 @@ def join_options(base: type[Any], added: Iterable[tuple[str, Registry[Any]]], *,
         field = taken[chooser]
         text = f"{field.metadata['help']}; one of {', '.join(registry)}"
         new[chooser] = (hints[chooser], _copy(field, help=text))
-        for entry in registry:
-            new |= _fields_of(registry, entry, chooser, taken=(*taken, *new))
+        entries: dict[Any, list[str]] = {}
+        for entry in registry:  # several may have the same options
+            entries.setdefault((registry.owner(entry).name, registry[entry].options), []).append(entry)
+        for names in entries.values():
+            new |= _fields_of(registry, names, chooser, taken=(*taken, *new))
     fields = [(key, kind, field) for key, (kind, field) in new.items()]
     joined = dataclasses.make_dataclass(name, fields, bases=(base,))
     joined.__module__, joined.__doc__ = base.__module__, base.__doc__
@@ -49,9 +52,10 @@ def options_of(registry: Registry[Any], entry: str, cfg: Any) -> Any:
 
 
 def _fields_of(
-    registry: Registry[Any], entry: str, chooser: str, *, taken: Iterable[str]
+    registry: Registry[Any], entries: list[str], chooser: str, *, taken: Iterable[str]
 ) -> dict[str, tuple[Any, dataclasses.Field[Any]]]:
-    """The fields that an entry adds, by name, with their types."""
+    """The fields that entries with the same options add, by name, with their types."""
+    entry = entries[0]
     if not registry[entry].options:
         return {}
     try:
@@ -73,7 +77,7 @@ def _fields_of(
         logger.warning(problems[-1])
         return {}
     types = typing.get_type_hints(kind)
-    goes_with = {chooser: (entry,)}
+    goes_with = {chooser: tuple(entries)}
     return {
         item.name: (types[item.name], _copy(item, goes_with=item.metadata.get("goes_with", goes_with)))
         for item in dataclasses.fields(kind)

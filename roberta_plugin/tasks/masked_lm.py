@@ -19,18 +19,12 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, register_task
 from hydra.core.config_store import ConfigStore
 
-from roberta_plugin.data.block_dataset import BlockDataset
-from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.count_baselines import CountBaselines, baselines_of, comparison, has_diverged, remedy
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.manifest import check_folder, read_manifest
-from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_turns
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.neighbor_baseline import see_neighbors
-from roberta_plugin.data.pair_chunks import PairFormat, Targets, open_chunks
-from roberta_plugin.data.pair_dataset import PairDataset
-from roberta_plugin.data.pairs import NUM_SPECIALS, PairSource
 from roberta_plugin.data.tokenizers import byte_level_bpe, load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
@@ -45,12 +39,12 @@ from roberta_plugin.tasks.block_task import (
     token_limit_name,
     whole_config,
 )
+from roberta_plugin.tasks.input_formats import find_input_format
 from roberta_plugin.tasks.joined_options import options_of
 from roberta_plugin.tasks.masked_lm_options import (
     Growth,
     MaskedLMConfig,
     RobertaMaskedLMConfig,
-    break_mode,
     check_config,
     check_criterion,
     check_folders,
@@ -62,13 +56,11 @@ from roberta_plugin.tasks.masked_lm_options import (
     growth_of,
     join_config,
     max_tokens_of,
-    pair_format,
     split_and_corpus,
 )
 
 logger = logging.getLogger(__name__)
 
-MANY_TOKENS_A_LINE = 64  # sentences of English have 20 to 30
 COMBINED_VALIDATION = "valid"  # the split that fairseq loads with combine=True for --combine-valid-subsets
 
 
@@ -88,10 +80,9 @@ class RobertaMaskedLMTask(BlockTask):
         self.tokens_per_sample = int(cfg.tokens_per_sample)  # of the split that was loaded last
         self.mask_idx = vocabulary.mask_id  # fairseq's hub interface reads it
         self.packs = bool(cfg.pack_sequences)
-        self.pair_format = pair_format(cfg)
+        self.input_format = find_input_format(cfg)
         # What a model of ours asks for.
-        self.predicts_next_sentence = bool(cfg.next_sentence_prediction)
-        self.num_segments = 2 if self.pair_format and not cfg.no_segment_embeddings else 0
+        self.num_segments, self.sequence_heads = self.input_format.num_segments, self.input_format.sequence_heads
         self.baselines: dict[str, CountBaselines | None] = {}
         """The baselines of each validation split; filled on rank 0 when the training begins."""
         self._baseline_losses: dict[str, dict[str, float]] = {}  # with neighbors as the training's masks leave them
@@ -108,7 +99,7 @@ class RobertaMaskedLMTask(BlockTask):
         check_config(cfg)
         check_criterion(getattr(cfg, "criterion", None), cfg)
         if getattr(cfg, "criterion", None) == "roberta_masked_lm" and hasattr(cfg, "best_checkpoint_metric"):
-            check_metric(cfg.best_checkpoint_metric, predicts_next_sentence=bool(cfg.next_sentence_prediction))
+            check_metric(cfg.best_checkpoint_metric, cfg)
 
     @classmethod
     def check_start(cls, cfg: Any) -> None:
@@ -116,8 +107,7 @@ class RobertaMaskedLMTask(BlockTask):
         super().check_start(cfg)
         check_criterion(getattr(cfg.criterion, "_name", None), cfg.task)
         if getattr(cfg.criterion, "_name", None) == "roberta_masked_lm":
-            metric = cfg.checkpoint.best_checkpoint_metric
-            check_metric(metric, predicts_next_sentence=bool(cfg.task.next_sentence_prediction))
+            check_metric(cfg.checkpoint.best_checkpoint_metric, cfg.task)
         folders = data_folders(cfg.task.data)
         check_folders(folders)
         validation = [] if cfg.dataset.disable_validation else cfg.dataset.valid_subset.split(",")
@@ -153,15 +143,10 @@ class RobertaMaskedLMTask(BlockTask):
         """Build the model, and decide whether its batches are packed.
 
         Raises:
-            ValueError: if the model lacks what the pairs need, naming the options.
+            ValueError: if the model lacks what the inputs need, naming the options.
         """
         model = super().build_model(cfg, from_checkpoint)
-        if (self.num_segments or self.predicts_next_sentence) and not getattr(model, "supports_pairs", False):
-            raise ValueError(
-                f"{type(model).__name__} has neither segment embeddings nor a head for next-sentence prediction: use "
-                "--arch fast_roberta_base (or another size of fast_roberta), or train on pairs with "
-                "--no-segment-embeddings and without --next-sentence-prediction."
-            )
+        self.input_format.check_model(model)
         self._remedy = remedy(cfg)
         self.packs = self.cfg.pack_sequences or packs_by_default(self.cfg, model)
         return model
@@ -238,7 +223,7 @@ class RobertaMaskedLMTask(BlockTask):
             self._train_split = split
         files: list[list[Any]] = [[self.open(prefix) for prefix in of_corpus] for of_corpus in prefixes]
         sources = [source for of_corpus in files for source in of_corpus]
-        sizes = [sum(map(num_blocks, of_corpus)) for of_corpus in files]
+        sizes = [sum(map(self.input_format.num_blocks, of_corpus)) for of_corpus in files]
         check_not_empty(split, [corpus.folder for corpus in corpora], sizes, is_training=is_training)
         options: dict[str, Any] = {
             "bos_id": self.vocabulary.bos_id,
@@ -256,18 +241,7 @@ class RobertaMaskedLMTask(BlockTask):
             "sort_by_length": not self.cfg.pack_sequences,
             "max_length": self.tokens_per_sample,
         }
-        dataset: BlockDataset
-        if self.pair_format is None:
-            dataset = MaskedLMDataset(sources, self.build_masker(), **options)
-        else:
-            dataset = PairDataset(
-                sources,
-                self.build_masker(),
-                eos_id=self.vocabulary.eos_id,
-                with_segments=bool(self.num_segments),
-                with_next_sentence=self.predicts_next_sentence,
-                **options,
-            )
+        dataset = self.input_format.dataset(sources, self.build_masker(), vocabulary=self.vocabulary, **options)
         dataset.counts_updates = is_training
         dataset.update_sequences = getattr(self.cfg, "update_sequences", None) if is_training else None
         self.datasets[split] = dataset
@@ -339,26 +313,9 @@ class RobertaMaskedLMTask(BlockTask):
             else:
                 logger.warning(f"{sentence}. {self._remedy}")
 
-    def open(self, prefix: str) -> SplitFile | PairSource:
-        """Open one .bin file, cut it into blocks or pairs, and log their number."""
-        tokens = MmapTokens(prefix)
-        if self.pair_format is not None:
-            targets = Targets(self.tokens_per_sample - NUM_SPECIALS, self.cfg.short_seq_prob)
-            return open_pairs(tokens, pair_format=self.pair_format, targets=targets)
-        blocks = open_blocks(
-            tokens,
-            block_length=self.tokens_per_sample - 1,  # one less, for <s>
-            break_mode=break_mode(self.cfg),  # type: ignore[arg-type]
-        )
-        logger.info(f"{prefix}: {len(tokens):,} lines, {tokens.num_tokens:,} tokens, {len(blocks):,} blocks")
-        if blocks.num_separators:
-            logger.info(f"{prefix}: {blocks.num_separators:,} blank lines are in no block")
-        if blocks.num_split:
-            logger.info(
-                f"{prefix}: {blocks.num_split:,} lines were longer than --tokens-per-sample "
-                f"{self.tokens_per_sample} and were split; nothing was dropped"
-            )
-        return SplitFile(tokens, blocks)
+    def open(self, prefix: str) -> Any:
+        """Open one .bin file, cut it into blocks, and log their number."""
+        return self.input_format.open(MmapTokens(prefix), tokens_per_sample=self.tokens_per_sample)
 
     def counts(self, corpora: Sequence[Corpus], sizes: Sequence[int]) -> list[int]:
         """Number of blocks per epoch from each corpus, which have `sizes` blocks; logs the shares."""
@@ -392,7 +349,7 @@ class RobertaMaskedLMTask(BlockTask):
 
 def add_options(extension: Extension) -> None:
     """Add the options of an extension that comes late, such as one of a --user-dir, to the registered task."""
-    if not extension.maskings:
+    if not (extension.maskings or extension.input_formats):
         return
     before, joined = masked_lm_options.RobertaMaskedLMConfig, join_config()
     masked_lm_options.RobertaMaskedLMConfig = joined
@@ -403,45 +360,6 @@ def add_options(extension: Extension) -> None:
 
 
 on_registration.append(add_options)
-
-
-def open_pairs(tokens: MmapTokens, *, pair_format: PairFormat, targets: Targets) -> PairSource:
-    """The pairs of one .bin file; says how many there are, and what does not look like sentences of documents."""
-    source = PairSource(tokens, open_chunks(tokens, pair_format=pair_format, targets=targets))
-    counts, prefix = source.chunks.counts, tokens.prefix
-    logger.info(
-        f"{prefix}: {counts.num_sentences:,} sentences of {counts.num_tokens:,} tokens in "
-        f"{len(source.chunks.documents):,} documents: {len(source):,} pairs, {source.num_following:,} consecutive"
-    )
-    if counts.num_single_documents or counts.num_empty_documents:
-        logger.info(
-            f"{prefix}: {counts.num_single_documents:,} documents are one sentence, which is only paired with another "
-            f"document; {counts.num_empty_documents:,} are empty and left out"
-        )
-    if counts.num_long_sentences:
-        logger.info(
-            f"{prefix}: {counts.num_long_sentences:,} sentences are longer than {targets.longest} tokens, what a pair "
-            "can hold: each is cut at random whenever it comes up"
-        )
-    if 2 * source.num_following < len(source) - 2:
-        too_many = "documents are one line. Binarize"
-        if counts.num_long_sentences > counts.num_single_documents:
-            too_many = "lines fill a pair alone. Raise --tokens-per-sample, or, if lines are paragraphs, binarize"
-        logger.warning(
-            f"{prefix}: only {source.num_following / len(source):.1%} of the pairs are consecutive, not half: too many "
-            f"{too_many} the text with `roberta binarize --split-sentences`"
-        )
-    elif counts.num_tokens > MANY_TOKENS_A_LINE * counts.num_sentences:
-        logger.warning(
-            f"{prefix}: a line has {counts.num_tokens / counts.num_sentences:.0f} tokens on average, more than a "
-            "sentence; if lines are paragraphs, binarize the text with `roberta binarize --split-sentences`"
-        )
-    return source
-
-
-def num_blocks(source: SplitFile | PairSource) -> int:
-    """Blocks, or pairs, of one .bin file."""
-    return len(source.blocks) if isinstance(source, SplitFile) else len(source)
 
 
 def tokenizer_of_bpe(cfg: Any) -> Tokenizer | None:

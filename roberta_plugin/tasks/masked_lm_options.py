@@ -5,27 +5,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, get_args
+from typing import Any, NamedTuple, Optional
 
 from fairseq.criterions import CRITERION_REGISTRY
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
 
 from roberta_plugin.data.dynamic_masking import MaskingRecipe
 from roberta_plugin.data.mixture import parse_turns
 from roberta_plugin.data.mmap_tokens import MmapTokens
-from roberta_plugin.data.pair_chunks import PairFormat
-from roberta_plugin.data.pairs import NUM_SPECIALS
-from roberta_plugin.registry import MASKINGS
+from roberta_plugin.registry import INPUT_FORMATS, MASKINGS
 from roberta_plugin.settings import setting
 from roberta_plugin.tasks import growth
 from roberta_plugin.tasks.block_task import whole_config
+from roberta_plugin.tasks.input_formats import BREAK_MODES, find_input_format, format_class, name_of_format
 from roberta_plugin.tasks.joined_options import join_options
-
-BREAK_MODES = {"full-sentences": "complete", "doc-sentences": "complete_doc"}
-_PAIRS = {"input_format": get_args(PairFormat)}
-INPUT_FORMAT_CHOICES = ChoiceEnum([*BREAK_MODES, *get_args(PairFormat)])
 
 
 @dataclass
@@ -49,24 +44,10 @@ class MaskedLMConfig(FairseqDataclass):
         "a block is: none, the next --tokens-per-sample tokens; complete, whole sentences (FULL-SENTENCES in the "
         "paper); complete_doc, those of one document (DOC-SENTENCES); eos, one sentence",
     )
-    input_format: Optional[INPUT_FORMAT_CHOICES] = setting(  # type: ignore[valid-type]
+    input_format: Optional[str] = setting(
         None,
-        "input format of the paper's section 4.2: segment-pair is BERT's, sentence-pair has pairs of sentences; both "
-        "need one sentence a line",
+        "input format of the paper's section 4.2; pairs need one sentence a line",
         default_text="as --sample-break-mode says",
-    )
-    short_seq_prob: float = setting(
-        0.0,
-        "share of segment pairs that are shorter, of random length (BERT: 0.1)",
-        smallest=0,
-        largest=1,
-        goes_with={"input_format": ("segment-pair",)},
-    )
-    next_sentence_prediction: bool = setting(
-        False, "for pairs: predict as well whether the second text follows the first, as BERT does", goes_with=_PAIRS
-    )
-    no_segment_embeddings: bool = setting(
-        False, "for pairs: leave out the embeddings of the first and second text that BERT has", goes_with=_PAIRS
     )
     tokens_per_sample: int = setting(512, "most tokens in a block, <s> and </s> included", smallest=3, largest=10**6)
     grow_tokens_per_sample: Optional[str] = setting(
@@ -150,7 +131,9 @@ class MaskedLMConfig(FairseqDataclass):
 
 def join_config() -> Any:
     """The options of the task with those that extensions add, as far as they are registered now."""
-    return join_options(MaskedLMConfig, [("masking", MASKINGS)], name="RobertaMaskedLMConfig")
+    return join_options(
+        MaskedLMConfig, [("input_format", INPUT_FORMATS), ("masking", MASKINGS)], name="RobertaMaskedLMConfig"
+    )
 
 
 RobertaMaskedLMConfig: Any = join_config()
@@ -161,7 +144,7 @@ def check_config(cfg: MaskedLMConfig) -> MaskingRecipe:
     if not cfg.data or cfg.data == MISSING:
         raise ValueError("The data folder is missing: give the path of a data-bin folder as the first argument.")
     parse_turns(cfg.data)
-    check_format(cfg)
+    format_class(cfg).check(name_of_format(cfg), cfg)
     growth_of(cfg)
     if getattr(cfg, "shorten_method", "none") != "none":
         raise ValueError(
@@ -240,28 +223,6 @@ def growth_of(cfg: Any) -> Growth:
     return result
 
 
-def pair_format(cfg: MaskedLMConfig) -> PairFormat | None:
-    """The format of the pairs, or None if blocks are not pairs."""
-    return next((name for name in get_args(PairFormat) if name == str(cfg.input_format)), None)
-
-
-def break_mode(cfg: MaskedLMConfig) -> str:
-    """--sample-break-mode, or what --input-format means by it."""
-    return BREAK_MODES.get(str(cfg.input_format), str(cfg.sample_break_mode))
-
-
-def check_format(cfg: MaskedLMConfig) -> None:
-    """Refuse contradictions between --input-format and other options."""
-    form, mode = cfg.input_format, str(cfg.sample_break_mode)
-    if form is not None and mode not in ("none", BREAK_MODES.get(str(form))):
-        raise ValueError(f"--input-format {form} contradicts --sample-break-mode {mode}: give only one of the two.")
-    if pair_format(cfg) is not None and cfg.tokens_per_sample < NUM_SPECIALS + 2:
-        raise ValueError(
-            f"--tokens-per-sample must be at least {NUM_SPECIALS + 2} for pairs (<s> A </s></s> B </s>), got "
-            f"{cfg.tokens_per_sample}."
-        )
-
-
 def check_folders(folders: list[Path]) -> None:
     """Refuse a data folder that is none."""
     for folder in folders:
@@ -308,9 +269,9 @@ def check_positions(
         )
 
 
-def check_metric(metric: str, *, predicts_next_sentence: bool) -> None:
+def check_metric(metric: str, cfg: Any) -> None:
     """Refuse to choose checkpoints by what no validation logs; fairseq would fail after an epoch."""
-    logged = ["loss", "ppl", "accuracy", *(["nsp_loss", "nsp_accuracy"] if predicts_next_sentence else [])]
+    logged = ["loss", "ppl", "accuracy", *find_input_format(cfg).metrics]
     if metric not in logged:
         raise ValueError(
             f"--best-checkpoint-metric {metric} is not logged by validations: choose by {', '.join(logged)}."
@@ -327,10 +288,7 @@ def check_criterion(name: str | None, cfg: Any) -> None:
         )
     if name != "masked_lm" and getattr(criterion, "__module__", "").startswith("fairseq."):
         raise ValueError(f"--task roberta_masked_lm goes with --criterion roberta_masked_lm, not with {name}.")
-    if name == "masked_lm" and cfg.next_sentence_prediction:
-        raise ValueError(
-            "--next-sentence-prediction needs --criterion roberta_masked_lm: masked_lm has no loss for it."
-        )
+    find_input_format(cfg).check_criterion(name)
 
 
 def split_and_corpus(split: str) -> tuple[str, str]:

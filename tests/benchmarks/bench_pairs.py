@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from roberta_plugin.data.mmap_tokens import MmapTokens
-from roberta_plugin.data.pair_chunks import Targets, make_chunks
+from roberta_plugin.extensions.bert_pairs.pair_chunks import Targets, make_chunks
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.benchmarks.bench_loader import LENGTH, WARM_UP, batches_of, parse_arguments, seconds_a_token, write_data

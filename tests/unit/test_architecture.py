@@ -70,7 +70,7 @@ USES_FAIRSEQ = (
     *("extensions/", "tasks/", "criterions/", "optim/", "hub/", "launch/", "fairseq_workarounds/", "fairseq_import.py"),
     *("conversion/model_files.py", "conversion/pretrained.py", "finetuning/examples_dataset.py"),
     *("models/config.py", "models/roberta.py", "models/checkpoints.py"),
-    *("data/block_dataset.py", "data/masked_lm_dataset.py", "data/pair_dataset.py"),
+    *("data/block_dataset.py", "data/masked_lm_dataset.py"),
     *("experiments/inference.py", "cli/doctor.py", "cli/profile.py"),
 )
 STAGES = [
@@ -87,8 +87,8 @@ STAGES = [
         "vocabulary",
         "mmap_tokens",
     ),
-    *("manifest", "binarize", "blocks", "block_tables", "mixture", "counter_random", "block_order", "pair_chunks"),
-    *("pairs", "dynamic_masking", "batches", "block_batches", "block_dataset", "masked_lm_dataset", "pair_dataset"),
+    *("manifest", "binarize", "blocks", "block_tables", "mixture", "counter_random", "block_order"),
+    *("dynamic_masking", "batches", "block_batches", "block_dataset", "masked_lm_dataset"),
     *("neighbor_baseline", "count_baselines", "corpus_statistics"),
 ]
 

@@ -35,8 +35,8 @@ class SummaryTraining(KindTraining):
         if start and not number:
             check_checkpoint(start)  # of a damaged one, that is the reason
             raise ValueError(
-                f"--alternating-segments: {start} has no segment embeddings, which only models pretrained with "
-                "--input-format segment-pair or sentence-pair have; RoBERTa has none. Leave the option out."
+                f"--alternating-segments: {start} has no segment embeddings, which only models pretrained on "
+                "pairs of texts have; RoBERTa has none. Leave the option out."
             )
         return number or 2
 

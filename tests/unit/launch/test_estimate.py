@@ -16,8 +16,7 @@ from roberta_plugin.models.flops import half_precision_peak
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.conftest import REPOSITORY
-from tests.tiny_models import TinyTask, options
-from tests.tiny_pairs import pair_model
+from tests.tiny_models import SequenceTask, TinyTask, options, sequence_model
 
 BASE = Shape()
 LARGE = Shape(num_layers=24, dim=1024, ffn_dim=4096, num_heads=16)
@@ -109,12 +108,12 @@ def test_modernbert_has_its_published_sizes_and_what_is_given_beside_prevails(si
 
 
 def test_next_sentence_prediction_is_counted():
-    model = pair_model()
-    shape = shape_of(model, predicts_next_sentence=True)
+    model = sequence_model()
+    shape = shape_of(model, sequence_heads=SequenceTask.sequence_heads)
     segments = 2 * shape.dim
     assert shape.num_parameters + segments == sum(parameter.numel() for parameter in model.parameters())
     head = 6 * (24**2 + 2 * 24) / shape.tokens_per_sample
-    without = replace(shape, predicts_next_sentence=False)
+    without = replace(shape, sequence_heads={})
     assert flops_per_token(shape) - flops_per_token(without) == pytest.approx(head)
 
 

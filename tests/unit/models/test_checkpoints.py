@@ -31,8 +31,16 @@ from tests.refusals import refused
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_checkpoints import change_options, state_of
 from tests.tiny_corpus import environment
-from tests.tiny_models import MODERN, TinyTask, fairseq_model, make_batch, options, our_model
-from tests.tiny_pairs import PairTask, pair_dataset, pair_model, some_addresses
+from tests.tiny_models import (
+    MODERN,
+    SequenceTask,
+    TinyTask,
+    fairseq_model,
+    make_batch,
+    options,
+    our_model,
+    sequence_model,
+)
 
 LAYER = "encoder.sentence_encoder.layers.0."
 
@@ -172,17 +180,17 @@ def test_another_vocabulary_and_another_length_are_refused_with_both_numbers():
 
 
 def plain_model(seed=4):
-    """The same without segments and next-sentence prediction."""
-    return pair_model(TinyTask(num_symbols=120), seed=seed)
+    """The same without segments and the head for sequences."""
+    return sequence_model(TinyTask(), seed=seed)
 
 
 def test_a_model_without_segments_gives_what_the_first_segment_gave(caplog):
-    theirs, ours = pair_model().eval(), plain_model().eval()
+    theirs, ours = sequence_model().eval(), plain_model().eval()
     state = theirs.state_dict()
     with caplog.at_level(logging.INFO):
         ours.load_state_dict(state)
     assert "added to the positions" in caplog.text and "this model has none" in caplog.text
-    head = [f"encoder.next_sentence_head.{name}" for name in linears("dense", "out_proj")]
+    head = [f"encoder.order_head.{name}" for name in linears("dense", "out_proj")]
     missing = set(theirs.state_dict()) - set(ours.state_dict())
     assert missing == {"encoder.sentence_encoder.segment_embeddings.weight", *head}
     tokens, _, _ = make_batch()
@@ -192,36 +200,25 @@ def test_a_model_without_segments_gives_what_the_first_segment_gave(caplog):
 
 
 def test_a_model_with_them_begins_with_the_checkpoint_s_function_and_takes_over_all_of_its_kind(caplog):
-    theirs, ours = plain_model().eval(), pair_model().eval()
-    head = ours.encoder.next_sentence_head.dense.weight.clone()
+    theirs, ours = plain_model().eval(), sequence_model().eval()
+    head = ours.encoder.order_head.dense.weight.clone()
     caplog.set_level(logging.INFO)
     ours.load_state_dict(theirs.state_dict())
     assert "begin at zero" in caplog.text and "begins untrained" in caplog.text
     tokens, _, _ = make_batch()
     segments = torch.ones_like(tokens)
     torch.testing.assert_close(ours(tokens, segments=segments)[0], theirs(tokens)[0], atol=1e-6, rtol=1e-6)
-    assert torch.equal(ours.encoder.next_sentence_head.dense.weight, head)
+    assert torch.equal(ours.encoder.order_head.dense.weight, head)
     caplog.clear()
-    same = pair_model(seed=2)
+    same = sequence_model(seed=2)
     ours.load_state_dict(same.state_dict())
     assert not caplog.text
     assert all(torch.equal(value, same.state_dict()[name]) for name, value in ours.state_dict().items())
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_a_model_reads_the_segments_of_pairs_off_their_tokens(pack, tmp_path):
-    model, dataset = pair_model().double(), pair_dataset(tmp_path, pack=pack)
-    batch = dataset.__getitems__(some_addresses(dataset))
-    given, predicted = batch["net_input"], batch["predicted"]
-    expected = model(**given, predicted=predicted)[0]
-    assert torch.equal(model(**{**given, "segments": None}, predicted=predicted)[0], expected)
-    zeros = torch.zeros_like(given["segments"])
-    assert not torch.allclose(model(**{**given, "segments": zeros}, predicted=predicted)[0], expected, rtol=1e-3)
-
-
 def test_the_segments_of_a_file_are_counted_whatever_torch_wrote_it(tmp_path):
     path = tmp_path / "model.pt"
-    for model, number in ((pair_model(), 2), (plain_model(), 0)):
+    for model, number in ((sequence_model(), 2), (plain_model(), 0)):
         state = {"model": model.state_dict()}
         for is_zip in (True, False):  # False: as torch before 1.6
             torch.save(state, path, _use_new_zipfile_serialization=is_zip)
@@ -232,13 +229,13 @@ def test_the_segments_of_a_file_are_counted_whatever_torch_wrote_it(tmp_path):
 
 @pytest.mark.parametrize("segments", [0, 2])
 def test_parameters_follow_from_the_task(segments):
-    class Task(PairTask):
+    class Task(SequenceTask):
         num_segments = segments
-        predicts_next_sentence = segments == 0
+        sequence_heads = {} if segments else SequenceTask.sequence_heads
 
-    names = set(pair_model(Task()).state_dict())
+    names = set(sequence_model(Task()).state_dict())
     assert ("encoder.sentence_encoder.segment_embeddings.weight" in names) == (segments == 2)
-    assert ("encoder.next_sentence_head.dense.weight" in names) == (segments == 0)
+    assert ("encoder.order_head.dense.weight" in names) == (segments == 0)
 
 
 register()  # fairseq reads the files below as a training with our plugin does

@@ -6,8 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from roberta_plugin.models import flops
 from roberta_plugin.models.flops import PEAKS, device_peaks, half_precision_peak, peak_flops, training_flops
-from tests.tiny_models import make_batch, our_model
-from tests.tiny_pairs import pair_model
+from tests.tiny_models import make_batch, our_model, sequence_model
 
 
 def test_six_flops_a_weight_and_token():
@@ -51,7 +50,7 @@ def test_what_is_executed_is_what_torch_counts(checkpoint_activations, feed_forw
 
 
 def test_the_head_of_next_sentence_prediction_is_counted_as_torch_counts_it():
-    model, (tokens, _, _) = pair_model(attention_backend="eager").bfloat16(), make_batch((12, 12, 12))
+    model, (tokens, _, _) = sequence_model(attention_backend="eager").bfloat16(), make_batch((12, 12, 12))
     positions = torch.tensor([[0, 4, 7]] * 3)  # <s> predicts the next sentence, and no token
     labels = tokens.gather(1, positions).masked_fill(positions.eq(0), 1)
     counts = {"num_tokens": 36, "num_pairs": 3 * 12**2, "num_predicted": 6}
@@ -59,16 +58,16 @@ def test_the_head_of_next_sentence_prediction_is_counted_as_torch_counts_it():
     def counted():
         with FlopCounterMode(display=False) as counter:
             loss, extra = model(tokens, predicted={"positions": positions, "labels": labels}, has_padding=False)
-            sum([loss, *(logits.sum() for logits in extra.values())]).backward()
+            sum([loss, *(logits.sum() for logits in extra.get("sequence_logits", {}).values())]).backward()
         return counter.get_total_flops()
 
     with_head = counted()
-    expected = model.executed_flops(**counts, num_next_sentences=3)
+    expected = model.executed_flops(**counts, num_sequences=3)
     assert with_head == pytest.approx(expected, rel=0.01)
-    model.encoder.next_sentence_head = None
-    head = with_head - counted()
-    assert head == 3 * 6 * (24**2 + 2 * 24)
-    assert head == model.training_flops(**counts, num_next_sentences=3) - model.training_flops(**counts)
+    of_head = model.training_flops(**counts, num_sequences=3) - model.training_flops(**counts)
+    model.encoder.names_of_sequence_heads = ()
+    assert with_head - counted() == of_head == 3 * 6 * (24**2 + 2 * 24)
+    assert model.training_flops(**counts, num_sequences=3) == model.training_flops(**counts)
 
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -16,13 +16,12 @@ from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.fairseq_workarounds import half_precision
 from roberta_plugin.fairseq_workarounds.log_output import on_host
 from roberta_plugin.models import compiling
-from roberta_plugin.models.heads import NextSentenceHead
 from roberta_plugin.models.linear_cross_entropy import choose_path, summed_cross_entropy
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.benchmarks import count_gpu_step
 from tests.benchmarks.training_steps import Step
 from tests.fake_cuda import KernelError, WaitError, Watch, fake_cuda, moved
-from tests.tiny_models import gathered, make_batch, our_model
+from tests.tiny_models import OrderHead, gathered, make_batch, our_model
 from tests.unit.fairseq_workarounds.test_log_output import Waits
 from tests.unit.models.test_encoder import packed_batch
 
@@ -173,10 +172,11 @@ def test_the_loss_in_chunks_stays_on_the_device(precision):
 
 def test_pairs_with_the_second_task_stay_on_the_device():
     model, sample = our_model(**SIZES), make_sample("padded")
-    model.encoder.next_sentence_head = NextSentenceHead(64)
+    model.encoder.add_module("order_head", OrderHead(64))
+    model.encoder.names_of_sequence_heads = ("order_head",)
     sample["predicted"]["positions"][:, 0] = 0
     sample["predicted"]["labels"][:, 0] = 1
-    sample["next_sentence"] = torch.tensor([0, 1, 0, 1])
+    sample["sequence_labels"] = {"order": torch.tensor([0, 1, 0, 1])}
     criterion = masked_lm_criterion()
     with fake_cuda() as mode:
         model, sample = moved(model, mode, torch.bfloat16).train(), moved(sample, mode)

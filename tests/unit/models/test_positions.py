@@ -19,8 +19,7 @@ from tests.fake_cuda import Watch, fake_cuda
 from tests.refusals import refused
 from tests.tiny_checkpoints import change_options
 from tests.tiny_conversions import batch, write_checkpoint
-from tests.tiny_models import TinyTask, gathered, make_batch, options, our_model
-from tests.tiny_pairs import pair_model
+from tests.tiny_models import TinyTask, gathered, make_batch, options, our_model, sequence_model
 
 ROTARY = {"position_encoding": "rotary"}
 ALL_ON = {**ROTARY, "rotary_base_local": 100.0, "attention_window": 4, "global_attention_every": 2}
@@ -143,7 +142,7 @@ def test_answers_in_lower_precision_are_close(precision):
 def test_segments_go_to_the_tokens_where_there_is_no_table(caplog):
     """Without segments in the data all tokens are of the first one: the same probabilities, as with learned positions."""
     caplog.set_level(logging.INFO)
-    paired = pair_model(**ROTARY).eval()
+    paired = sequence_model(**ROTARY).eval()
     plain = FastRobertaModel.build_model(options(**ROTARY), TinyTask(num_symbols=120)).eval()
     plain.load_state_dict(paired.state_dict())
     assert "that of the first segment is added to the tokens" in caplog.text

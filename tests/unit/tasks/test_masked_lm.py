@@ -22,10 +22,10 @@ from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.manifest import write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
-from roberta_plugin.data.pair_dataset import PairDataset
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import AddedToken, with_additions
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.extensions.bert_pairs.pair_dataset import PairDataset
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask, packs_by_default
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests import tiny_models

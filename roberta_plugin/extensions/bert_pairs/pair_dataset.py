@@ -1,7 +1,7 @@
 """Pairs of texts of one or several .bin files as one fairseq dataset of masked batches, for next-sentence prediction.
 
-Last stage of the flow in `roberta_plugin/data/__init__.py` for --input-format segment-pair and sentence-pair: wires
-pairs, dynamic_masking and block_order together. The texts of a pair depend on its pass, as its mask does.
+Last stage of the flow in `roberta_plugin/data/__init__.py` for these formats: wires pairs, dynamic_masking and
+block_order together. The texts of a pair depend on its pass, as its mask does.
 
 Shapes: B pairs in a batch, T positions, n pairs.
 """
@@ -19,7 +19,8 @@ from roberta_plugin.data.batches import pad_width
 from roberta_plugin.data.block_order import Addresses, EpochOrder
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset
-from roberta_plugin.data.pairs import NUM_SPECIALS, PairBatch, PairSource, empty_batch, fill_pairs
+from roberta_plugin.extensions.bert_pairs.head import NextSentenceHead
+from roberta_plugin.extensions.bert_pairs.pairs import NUM_SPECIALS, PairBatch, PairSource, empty_batch, fill_pairs
 
 FOLLOWS, IS_RANDOM = 0, 1
 """Classes of next-sentence prediction, numbered as in BERT."""
@@ -31,7 +32,7 @@ class PairDataset(MaskedLMDataset):
     A batch is that of `MaskedLMDataset` and, where wanted:
 
         net_input       segments (B, T): 0 or 1; of a packed row (1, T)
-        next_sentence   (B,): 0 where the second text follows the first, 1 where it is random
+        sequence_labels {"nsp" (B,)}: 0 where the second text follows the first, 1 where it is random
         predicted       its first entry for each pair is <s>, with the label pad: next-sentence prediction needs it
     """
 
@@ -103,7 +104,7 @@ class PairDataset(MaskedLMDataset):
                 segments = row
             batch["net_input"]["segments"] = segments
         if self.with_next_sentence:
-            batch["next_sentence"] = np.where(pairs.follows, FOLLOWS, IS_RANDOM)
+            batch["sequence_labels"] = {NextSentenceHead.task: np.where(pairs.follows, FOLLOWS, IS_RANDOM)}
         return batch
 
     def _pairs(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> PairBatch:

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from roberta_plugin.data.array_files import take_mapped
 from roberta_plugin.data.counter_random import add_to_keys, bits64, make_keys
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_ranges
-from roberta_plugin.data.pair_chunks import Chunks
+from roberta_plugin.extensions.bert_pairs.pair_chunks import Chunks
 
 NUM_SPECIALS = 4  # <s>, and the three </s> of a pair
 _OF_PAIRS = 3  # beside the purposes of `block_order` and `dynamic_masking`

@@ -66,7 +66,7 @@ def step(model, batch):
 def test_the_sum_of_losses_and_its_gradients_are_those_of_bert(pair_format, tmp_path):
     dataset = pair_dataset(tmp_path, pair_format=pair_format)
     batch = dataset.__getitems__(some_addresses(dataset))
-    assert 0 < batch["next_sentence"].sum() < len(batch["next_sentence"])
+    assert 0 < batch["sequence_labels"]["nsp"].sum() < len(batch["sequence_labels"]["nsp"])
     ours = pair_model().train()
     sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
     config = transformers.BertConfig(
@@ -82,13 +82,13 @@ def test_the_sum_of_losses_and_its_gradients_are_those_of_bert(pair_format, tmp_
         attention_mask=tokens.ne(PAD).long(),
         token_type_ids=batch["net_input"]["segments"],
         labels=target.masked_fill(target.eq(PAD), -100),
-        next_sentence_label=batch["next_sentence"],
+        next_sentence_label=batch["sequence_labels"]["nsp"],
     )
     expected.loss.backward()
     loss, log = step(ours, batch)
     torch.testing.assert_close(loss, expected.loss.detach(), atol=1e-5, rtol=1e-5)
     counts = {"num_tokens": batch["ntokens"], "num_pairs": batch["npairs"], "num_predicted": log["sample_size"]}
-    assert log["flops"] == ours.training_flops(**counts, num_next_sentences=len(batch["next_sentence"]))
+    assert log["flops"] == ours.training_flops(**counts, num_sequences=len(batch["sequence_labels"]["nsp"]))
     of_bert = dict(bert.named_parameters())
     gradients = as_bert((name, parameter.grad) for name, parameter in ours.named_parameters())
     assert len(gradients) > 55
@@ -98,7 +98,7 @@ def test_the_sum_of_losses_and_its_gradients_are_those_of_bert(pair_format, tmp_
 
     ours.eval()
     _, _, evaluated = CRITERION(ours, batch)
-    correct = expected.seq_relationship_logits.argmax(dim=1).eq(batch["next_sentence"]).sum()
+    correct = expected.seq_relationship_logits.argmax(dim=1).eq(batch["sequence_labels"]["nsp"]).sum()
     assert evaluated["nsp_correct"] == log["nsp_correct"] == correct
     torch.testing.assert_close(evaluated["nsp_loss"], log["nsp_loss"], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(evaluated["loss"], log["loss"], atol=1e-4, rtol=1e-5)
@@ -117,7 +117,7 @@ def test_a_step_is_that_of_a_plain_reference_in_float64(pack, tmp_path):
     head = reference.encoder.next_sentence_head
     pooled = torch.tanh(features[:, 0] @ head.dense.weight.T + head.dense.bias)
     scores = pooled @ head.out_proj.weight.T + head.out_proj.bias
-    expected = masked_lm + F.cross_entropy(scores, batch["next_sentence"])
+    expected = masked_lm + F.cross_entropy(scores, batch["sequence_labels"]["nsp"])
     expected.backward()
 
     ours = pair_model().double().train()

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.data import blocks, pair_chunks
-from roberta_plugin.data.pair_chunks import Chunks, Targets, make_chunks, open_chunks
-from roberta_plugin.data.pair_dataset import PairDataset
-from roberta_plugin.data.pairs import Pairs, PairSource, count_heads, empty_batch, fill_pairs, shorten
+from roberta_plugin.data import blocks
+from roberta_plugin.extensions.bert_pairs import pair_chunks
+from roberta_plugin.extensions.bert_pairs.pair_chunks import Chunks, Targets, make_chunks, open_chunks
+from roberta_plugin.extensions.bert_pairs.pair_dataset import PairDataset
+from roberta_plugin.extensions.bert_pairs.pairs import Pairs, PairSource, count_heads, empty_batch, fill_pairs, shorten
 from roberta_plugin.models.encoder import segments_of_pairs
 from tests.refusals import refused
+from tests.tiny_pairs import pair_dataset, pair_model, some_addresses
 from tests.tiny_tokens import PAD, masker_of, original, write_items
 
 FORMATS = ("segment-pair", "sentence-pair")
@@ -400,7 +402,7 @@ def test_a_batch_holds_its_pairs(sources):
         assert positions[:, 0].eq(0).all() and labels[:, 0].eq(PAD).all() and labels.ne(PAD).any()
         assert labels.ne(PAD).sum() == batch["predicted"]["number"] == batch["target"].ne(PAD).sum()
         seen |= set(batch["id"].tolist())
-        following += int(batch["next_sentence"].eq(0).sum())
+        following += int(batch["sequence_labels"]["nsp"].eq(0).sum())
     assert seen == set(range(len(dataset)))
     assert abs(2 * following - len(dataset)) <= 4  # two files
 
@@ -413,7 +415,7 @@ def test_a_packed_row_holds_the_same_as_the_padded_batch(sources):
     num_tokens = int(is_token.sum())
     for of_both in ("src_tokens", "segments"):
         assert torch.equal(row["net_input"][of_both][0, :num_tokens], one["net_input"][of_both][is_token])
-    assert torch.equal(row["next_sentence"], one["next_sentence"])
+    assert torch.equal(row["sequence_labels"]["nsp"], one["sequence_labels"]["nsp"])
     # A model that is given none reads them off the tokens.
     assert torch.equal(segments_of_pairs(original(one))[is_token], one["net_input"]["segments"][is_token])
     positions = row["net_input"]["packing"]["positions"]
@@ -442,7 +444,7 @@ def test_static_masks_come_with_the_same_pairs_and_each_is_seen_four_times_in_fo
 def test_what_is_not_wanted_is_left_out(sources):
     dataset = make_dataset(sources, with_segments=False, with_next_sentence=False)
     batch = dataset.__getitems__([(1, 5), (1, 6)])
-    assert "segments" not in batch["net_input"] and "next_sentence" not in batch
+    assert "segments" not in batch["net_input"] and "sequence_labels" not in batch
     with_both = make_dataset(sources).__getitems__([(1, 5), (1, 6)])
     assert torch.equal(batch["net_input"]["src_tokens"], with_both["net_input"]["src_tokens"])
     assert torch.equal(batch["predicted"]["positions"], with_both["predicted"]["positions"][:, 1:])
@@ -458,3 +460,14 @@ def test_batches_by_tokens_keep_their_limit_in_every_epoch(sources):
                 assert batch["net_input"]["src_tokens"].numel() <= 256
                 seen += batch["id"].tolist()
             assert sorted(seen) == list(range(len(dataset)))
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_model_reads_the_segments_of_pairs_off_their_tokens(pack, tmp_path):
+    model, dataset = pair_model().double(), pair_dataset(tmp_path, pack=pack)
+    batch = dataset.__getitems__(some_addresses(dataset))
+    given, predicted = batch["net_input"], batch["predicted"]
+    expected = model(**given, predicted=predicted)[0]
+    assert torch.equal(model(**{**given, "segments": None}, predicted=predicted)[0], expected)
+    zeros = torch.zeros_like(given["segments"])
+    assert not torch.allclose(model(**{**given, "segments": zeros}, predicted=predicted)[0], expected, rtol=1e-3)

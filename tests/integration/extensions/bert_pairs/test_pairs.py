@@ -74,7 +74,7 @@ def test_an_update_of_two_ranks_with_a_dummy_batch_is_that_of_a_plain_reference_
     dataset = task.dataset("train")
     size = -(-len(dataset) // 5)
     batches = [dataset.__getitems__(addresses) for addresses in dataset.batches(1, max_sentences=size)]
-    assert len(batches) == 5 and len({len(batch["next_sentence"]) for batch in batches}) == 2
+    assert len(batches) == 5 and len({len(batch["sequence_labels"]["nsp"]) for batch in batches}) == 2
 
     calm = ("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0", "--no-epoch-checkpoints")
     plain = ("--optimizer", "sgd", "--lr-scheduler", "fixed", "--warmup-updates", "0", "--weight-decay", "0")
@@ -97,7 +97,9 @@ def test_an_update_of_two_ranks_with_a_dummy_batch_is_that_of_a_plain_reference_
         features, _ = model(**batch["net_input"], features_only=True)
         is_predicted = batch["target"].ne(task.vocabulary.pad_id)
         masked_lm = F.cross_entropy(model.encoder.lm_head(features)[is_predicted], batch["target"][is_predicted])
-        next_sentence = F.cross_entropy(model.encoder.next_sentence_head(features[:, 0]), batch["next_sentence"])
+        next_sentence = F.cross_entropy(
+            model.encoder.next_sentence_head(features[:, 0]), batch["sequence_labels"]["nsp"]
+        )
         total = total + int(is_predicted.sum()) * (masked_lm + next_sentence)
         num_predicted += int(is_predicted.sum())
     (total / num_predicted).backward()
