@@ -99,8 +99,8 @@ def test_the_sum_of_losses_and_its_gradients_are_those_of_bert(pair_format, tmp_
     ours.eval()
     _, _, evaluated = CRITERION(ours, batch)
     correct = expected.seq_relationship_logits.argmax(dim=1).eq(batch["sequence_labels"]["nsp"]).sum()
-    assert evaluated["nsp_correct"] == log["nsp_correct"] == correct
-    torch.testing.assert_close(evaluated["nsp_loss"], log["nsp_loss"], atol=1e-5, rtol=1e-5)
+    assert evaluated["sequences_correct_nsp"] == log["sequences_correct_nsp"] == correct
+    torch.testing.assert_close(evaluated["sequence_loss_nsp"], log["sequence_loss_nsp"], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(evaluated["loss"], log["loss"], atol=1e-4, rtol=1e-5)
 
 
