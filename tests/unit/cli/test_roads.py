@@ -30,7 +30,7 @@ EVERYWHERE = {
     "inspect": "--split",
     "prepare": "--raw --tokenizer --dict --max-length --output-dir --overwrite",
     "finetune": "--raw --tokenizer --max-length --output-dir --data --from-scratch --seeds --quick --epochs --only --set "
-    "--select --patience --label-smoothing --slurm --grid-only --model",
+    "--select --checkpoint --patience --label-smoothing --slurm --grid-only --model",
     "evaluate": "--output-dir --no-progress --results",
     "predict": "--task-kind --score --input --output --data --tokenizer --max-length --batch-tokens --device "
     "--precision --on-error --no-progress --text-column --id-column",
