@@ -165,7 +165,7 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
     from roberta_plugin.conversion.model_files import find_checkpoint
     from roberta_plugin.hub import RobertaHub
     from roberta_plugin.pretraining.evaluation import answer_line, evaluate, fill, load_trained, summary, write_report
-    from roberta_plugin.tasks.masked_lm_options import break_mode
+    from roberta_plugin.tasks.input_formats import break_mode
 
     model = Path(plan.parsed.save_dir)
     held_out = [
