@@ -381,7 +381,7 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
 def warn_of_other_start(trainer: Any, state: Mapping[str, Any], path: Path) -> list[str]:
     """Warn if a training begins with weights of another vocabulary or model, which may be intended; return how."""
     said = []
-    for check, ours in ((_check_words, trainer.task), (_check_vectors, trainer.task), (_check_model, trainer)):
+    for check, ours in ((_check_words, trainer.task), (_check_foreign, trainer.task), (_check_model, trainer)):
         try:
             check(ours, state, path)
         except ValueError as error:
@@ -396,9 +396,9 @@ def _check_words(task: Any, state: Mapping[str, Any], path: Path) -> None:
         identity.check_same_words(state, ours, checkpoint=path, data=str(task.cfg.data))
 
 
-def _check_vectors(task: Any, state: Mapping[str, Any], path: Path) -> None:
+def _check_foreign(task: Any, state: Mapping[str, Any], path: Path) -> None:
     if prepared := getattr(task, "prepared", None):
-        identity.check_vectors(state, prepared, checkpoint=path)
+        identity.check_foreign(state, prepared, checkpoint=path)
 
 
 def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of, kind_of
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.record import differences, listed, refuse
 
@@ -24,26 +25,6 @@ MADE_ANEW = "made_anew"  # names of heads that it lacked, and that are newly ini
 MASK_KEEPS_SPACE = "mask_keeps_space"  # whether the space before <mask> is a token of its own
 IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be used for
 DECISIONS = "decides_by"  # the threshold or temperature that was found on the development set (`kinds/outputs.py`)
-_LENGTHS = ("max_length", "question_length", "doc_stride", "size", "sentence_length", "oracle_sentences")
-_FORMS = ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how tagged words were read
-_FIELDS = ("id_field", "text_field", "summary_field")  # how documents were read
-_COLUMNS = (
-    "id_column",
-    "group_column",
-    "delimiter",
-    "decimal",
-    "label_separator",
-    "positive_label",
-)  # how tables were read
-_LONG_TEXTS = ("long_texts", "window_stride", "max_windows", "window_pooling")
-_MAY_DIFFER = (*_LENGTHS, *_LONG_TEXTS, *_FORMS, *_FIELDS, *_COLUMNS)
-_POOLINGS = ("pooling", "normalize")
-_OF_VECTORS = ("kind", *_POOLINGS)  # alone must not differ where vectors are compared
-# The same head for other texts:
-_SAME_HEAD = {
-    **{"multiple_choice": "race", "conll2003": "tagging", "wnut17": "tagging"},
-    "cnn_dailymail": "summaries",
-}
 
 
 def describe(prepared: Prepared) -> dict[str, Any]:
@@ -92,10 +73,9 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     """
     trained = read_record(state)
     if not trained.get("task"):
-        check_vectors(state, prepared, checkpoint=checkpoint)
+        check_foreign(state, prepared, checkpoint=checkpoint)
         return
-    theirs, ours = (_SAME_HEAD.get(task, task) for task in (trained["task"], prepared.task))
-    if theirs != ours:
+    if _head_of(trained["task"]) != _head_of(prepared.task):
         raise ValueError(
             f"{checkpoint} was fine-tuned on {trained['task']}, and by {prepared.folder / NAME} the data are for "
             f"{prepared.task}: its head answers another question. Give a checkpoint that was fine-tuned on "
@@ -106,30 +86,24 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
         settings = {name: value for name, value in settings.items() if name in trained["settings"]}
     if "deviation" not in trained["settings"]:  # the model's numbers are on the scale of the labels
         settings = {name: value for name, value in settings.items() if name not in ("mean", "deviation")}
-    is_of_vectors = settings.get("kind") == "embedding"
-    free = (lambda name: name not in _OF_VECTORS) if is_of_vectors else _MAY_DIFFER.__contains__
     refuse(
         f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says",
-        differences(trained["settings"], settings, free=free),
+        differences(trained["settings"], settings, free=kind_of(prepared).may_differ),
         "Prepare the data in the same way.",
     )
     if different := differences(trained["settings"], settings):
         logger.warning(f"{checkpoint}, {prepared.folder}: {listed(different)}")
 
 
-def check_vectors(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
-    """Refuse data of other vectors than a model says that it makes."""
-    trained = read_record(state).get("settings") or {}
-    if prepared.settings.get("kind") != "embedding" or "pooling" not in trained:
-        return
-    refuse(
-        f"{checkpoint} makes other vectors than {prepared.folder / NAME} says",
-        differences(trained, prepared.settings, free=lambda name: name not in _POOLINGS),
-        "Prepare the data in the same way.",
-    )
-    lengths = differences(trained, prepared.settings, free=lambda name: name != "max_length")
-    if lengths:
-        logger.warning(f"{checkpoint}, {prepared.folder}: {listed(lengths)}")
+def check_foreign(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
+    """Refuse data for other answers than a model gives that was made elsewhere, as far as their kind knows them."""
+    made = read_record(state).get("settings") or {}
+    kind_of(prepared).check_foreign(made, prepared.settings, checkpoint=checkpoint, data=prepared.folder / NAME)
+
+
+def _head_of(task: str) -> str:
+    """The task whose head a task has."""
+    return (benchmark_of(task).same_head if task in all_tasks() else "") or task
 
 
 def check_examples(state: Mapping[str, Any], prepared: Prepared, *, split: str, checkpoint: Path) -> None:

@@ -194,6 +194,7 @@ TASKS = {
     "multiple_choice": Benchmark(
         name="multiple_choice",
         kind="multiple_choice",
+        same_head="race",
         files=line_files,
         records=by_split(read_lines),
         settings=settings,

@@ -202,6 +202,7 @@ class MultipleChoice(TableKind):
     description = "scores each option of a question"
     task = "race"
     white_space = "one_line"
+    free_settings = ("question_length",)
     can_smooth = True
     hugging_face = HuggingFace(
         suffix="ForMultipleChoice",

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,6 +42,7 @@ from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, inputs_of, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import column_of, number_in, number_remedy, text_of
+from roberta_plugin.record import differences, listed, refuse
 from roberta_plugin.tables import Row, named_format, scan_table, short
 
 logger = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ _POOLED = {
     "first": ("the features of `<s>`", "features[:, 0]"),
     "max": ("the largest values", "features.masked_fill(is_token == 0, -torch.inf).amax(dim=1)"),
 }
+_POOLINGS = ("pooling", "normalize")
 _SAME = 1e-6  # squared length by which vectors of length 1 differ at least
 
 
@@ -203,8 +206,26 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
     @classmethod
     @override
     def taken_over(cls, trained: Mapping[str, Any]) -> dict[str, Any]:
-        names = ("pooling", "normalize", "max_length")
+        names = (*_POOLINGS, "max_length")
         return {name: trained[name] for name in names if name in trained} if "pooling" in trained else {}
+
+    @classmethod
+    @override
+    def may_differ(cls, setting: str) -> bool:
+        return setting not in ("kind", *_POOLINGS)  # a model of vectors can be compared by any texts
+
+    @classmethod
+    @override
+    def check_foreign(cls, made: Mapping[str, Any], ours: Mapping[str, Any], *, checkpoint: Path, data: Path) -> None:
+        if "pooling" not in made:
+            return
+        refuse(
+            f"{checkpoint} makes other vectors than {data} says",
+            differences(made, ours, free=lambda name: name not in _POOLINGS),
+            "Prepare the data in the same way.",
+        )
+        if lengths := differences(made, ours, free=lambda name: name != "max_length"):
+            logger.warning(f"{checkpoint}, {data.parent}: {listed(lengths)}")
 
     def rows(self, path: Any) -> Iterator[Row]:
         """See `TableKind.rows`; a file of another name is text, a line for each."""

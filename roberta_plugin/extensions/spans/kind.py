@@ -77,6 +77,7 @@ class QuestionAnswering(TableKind):
     default_head_name = "span_head"
     task = "squad2"
     white_space = "spaces"
+    free_settings = ("question_length", "doc_stride")
     outputs = ("start_logits", "end_logits", "answerable_logits")
     onnx_outputs = ("start_logits", "end_logits", "answerable")
     # Hugging Face's class knows no answerability; the names are those of its ForSequenceClassification with one label,

@@ -219,6 +219,7 @@ def _row(name: str, **more: Any) -> Benchmark:
     return Benchmark(
         name=name,
         kind="summary",
+        same_head="summaries",
         files=partial(files, name),
         records=by_split(partial(examples, name)),
         settings=partial(settings, name),

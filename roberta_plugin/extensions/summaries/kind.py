@@ -69,6 +69,10 @@ class Summary(Kind):
     task = "roberta_summarization"
     outputs = ("sentence_logits",)
     scoring = Length._fields
+    free_settings = (
+        *("doc_stride", "sentence_length", "oracle_sentences"),
+        *("id_field", "text_field", "summary_field"),  # how documents were read
+    )
 
     @override
     def metrics(self) -> tuple[str, ...]:

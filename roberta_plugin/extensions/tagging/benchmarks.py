@@ -266,6 +266,7 @@ def _row(name: str, **more: Any) -> Benchmark:
     return Benchmark(
         name=name,
         kind="tagging",
+        same_head="tagging",
         files=partial(files, name),
         records=partial(records, name),
         settings=settings,

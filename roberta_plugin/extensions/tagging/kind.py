@@ -89,6 +89,10 @@ class Tagging(TableKind):
     numbers_labels = knows_no_label = True
     outputs = ("token_logits",)
     scoring = ("valid_sequences",)
+    free_settings = (
+        *("doc_stride", "label_pieces", "context"),
+        *("tokens_column", "tags_column", "scheme", "types"),  # how tagged words were read
+    )
     validated_outputs = ("token_labels",)  # the logits of a large split would not fit into memory
     hugging_face = HuggingFace(
         suffix="ForTokenClassification",

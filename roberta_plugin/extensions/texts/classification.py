@@ -33,16 +33,10 @@ from roberta_plugin.finetuning.examples import (
     with_positive,
 )
 from roberta_plugin.finetuning.kinds import metrics
-from roberta_plugin.finetuning.kinds.base import (
-    SEQUENCE_CLASSIFICATION,
-    HuggingFace,
-    TextKind,
-    certain,
-    logits_of,
-    rounded,
-)
+from roberta_plugin.finetuning.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, certain, logits_of, rounded
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, class_probabilities, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.kinds.texts import TextKind
 from roberta_plugin.finetuning.kinds.usage import Exported
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.records import alone, parse_cell
@@ -57,6 +51,7 @@ class Classification(TextKind, TableKind):
     has_labels = can_smooth = True
     numbers_labels = knows_no_label = True
     decides_by = MappingProxyType({"threshold": "tune_threshold", "temperature": "calibrate"})
+    free_settings = ("positive_label",)
     scoring = ("threshold", "tune_threshold", "temperature", "calibrate")
     hugging_face = HuggingFace(
         **SEQUENCE_CLASSIFICATION, problem_type="single_label_classification", settings={"kind": "classification"}

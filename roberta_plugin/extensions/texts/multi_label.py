@@ -34,13 +34,13 @@ from roberta_plugin.finetuning.kinds.base import (
     DEFAULT_THRESHOLD,
     SEQUENCE_CLASSIFICATION,
     HuggingFace,
-    TextKind,
     certain,
     logits_of,
     rounded,
 )
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.kinds.texts import TextKind
 from roberta_plugin.finetuning.kinds.usage import Exported
 from roberta_plugin.finetuning.label_names import OPTION, whole_number
 from roberta_plugin.finetuning.prepared import PreparedSplit
@@ -66,6 +66,7 @@ class MultiLabel(TextKind, TableKind):
         settings={"kind": "multi_label"},
     )
     decides_by = MappingProxyType({"threshold": ""})
+    free_settings = ("label_separator", "positive_label")
     scoring = ("threshold",)
     also_logged = ("tuned_threshold",)
 

@@ -36,7 +36,7 @@ from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import Example, number_of
 from roberta_plugin.finetuning.kinds import metrics
-from roberta_plugin.finetuning.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, logits_of
+from roberta_plugin.finetuning.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, logits_of
 from roberta_plugin.finetuning.kinds.outputs import (
     Decisions,
     Outcome,
@@ -46,6 +46,7 @@ from roberta_plugin.finetuning.kinds.outputs import (
     judge_two_labels,
 )
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.kinds.texts import TextKind
 from roberta_plugin.finetuning.label_names import NO_LABEL
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter

@@ -257,6 +257,8 @@ class Benchmark:
     """The same of a split that has others."""
     official: str = ""
     """The metric that models are compared by; empty: that of `selection`."""
+    same_head: str = ""
+    """Another task for whose data a model of this one can be used, and the other way round."""
     starts_from: str = ""
     """Task whose fine-tuned model is the start, instead of the pretrained one."""
     paper: Numbers = field(default_factory=dict)

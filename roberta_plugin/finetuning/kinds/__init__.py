@@ -10,6 +10,7 @@ What the classes are made of:
 
     base                what every kind offers
     tables              what a kind offers for tables of your own
+    texts               what kinds of texts and pairs share, such as texts that are too long
     outputs             a model's raw outputs for a split, thresholds and temperatures -> entries, metrics, tables
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds; those of SQuAD
     scripts             text without spaces        -> characters and words, which F1 compares

@@ -16,20 +16,20 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from roberta_plugin.finetuning.kinds import KINDS, kind_class, own_kinds
 from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, Decisions, Outcome, RawOutputs
-from roberta_plugin.finetuning.kinds.usage import Exported, note_on_long_texts, pipeline_block
+from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
 from roberta_plugin.finetuning.layouts import POOLINGS
-from roberta_plugin.finetuning.layouts.texts import MAX_WINDOWS, Encoder, TextLayout, inputs_of
+from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
-from roberta_plugin.finetuning.records import WhiteSpace, column_of, text_of
+from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.settings import is_given, option_field
 from roberta_plugin.tables import IN_MEMORY, Row
 
@@ -132,6 +132,8 @@ class Kind(ABC):
     """What a model of it reads of the white space of a text."""
     baseline_name: ClassVar[str] = "a constant answer"
     """What its baseline is, in words."""
+    free_settings: ClassVar[tuple[str, ...]] = ("max_length",)
+    """Settings of data by which its head can be used for other data (`may_differ`), besides those of its bases."""
     scoring: ClassVar[tuple[str, ...]] = ()
     """Options of the scoring that it has."""
     decides_by: ClassVar[Mapping[str, str]] = {}
@@ -206,6 +208,15 @@ class Kind(ABC):
     def keeps_rows(self, labels: Sequence[str]) -> bool:
         """Whether a training keeps the rows of a head that it starts from, if only these labels are among its own."""
         return False
+
+    @classmethod
+    def may_differ(cls, setting: str) -> bool:
+        """True if the head goes on to mean the same where data differ by this setting from those of its fine-tuning."""
+        return any(setting in vars(each).get("free_settings", ()) for each in cls.__mro__)
+
+    @classmethod  # noqa: B027  # most kinds have nothing to check
+    def check_foreign(cls, made: Mapping[str, Any], ours: Mapping[str, Any], *, checkpoint: Path, data: Path) -> None:
+        """Refuse data with these settings (`ours`) for a model without a fine-tuning task, with the settings `made`."""
 
     def lacks(self, split: PreparedSplit) -> str:
         """What a split lacks for a loss, such as "has no tags"; empty: nothing."""
@@ -482,86 +493,6 @@ class Kind(ABC):
             raise ValueError(
                 f"The head {self.head_name} has {outputs} outputs, one for each class: give --task-kind classification."
             )
-
-
-class TextKind(Kind):
-    """A kind that reads a text or a pair, and decides by the logits of a classification head."""
-
-    fields = ("text", "text_pair")
-    _has_named_unread = False
-
-    @classmethod
-    def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
-        """See `TableKind.settings_of`: how texts that are too long are read (`layouts/texts.py`)."""
-        has_windows = options.long_texts == "windows"
-        return {
-            "long_texts": None if options.long_texts == "head" else options.long_texts,
-            "window_stride": options.window_stride,
-            "max_windows": (options.max_windows or MAX_WINDOWS) if has_windows else None,
-            "window_pooling": (options.window_pooling or POOLINGS[0]) if has_windows else None,
-        }
-
-    @classmethod
-    @override
-    def taken_over(cls, trained: Mapping[str, Any]) -> dict[str, Any]:
-        names = ("long_texts", "window_stride", "max_windows", "window_pooling") if trained.get("long_texts") else ()
-        length = super().taken_over(trained)
-        return {**length, **{name: trained.get(name) for name in names}} if length else {}
-
-    @override
-    def usage(self, model: Exported) -> str:
-        assert self.hugging_face is not None, "there is a class for it"
-        texts = '["A text.", "Another one."]'
-        if model.reads_pairs:
-            texts = '[{"text": "A text.", "text_pair": "Another one."}]'
-        imports, arguments, lines = self.usage_of(model, f"pipe({texts}, {model.cut()})")
-        call = f'"{self.hugging_face.pipeline}", "FOLDER"{arguments}'
-        return pipeline_block(call, *lines, imports=imports) + note_on_long_texts(model)
-
-    def usage_of(self, model: Exported, call: str) -> tuple[str, str, list[str]]:
-        """Imports, the arguments of `pipeline`, and the lines that make answers of what `call` returns."""
-        assert self.hugging_face is not None, "there is a class for it"
-        return "", self.hugging_face.arguments or "", [f"print({call})"]
-
-    def read_question(self, row: Row) -> tuple[str, ...]:
-        """See `Kind.read_question`: the text, or the two."""
-        if self.is_answering and self.official.texts is not None and "text" not in row.values:
-            return self.official.texts(row.values)
-        column = column_of(row, self.names_of(0), option="--text-column")
-        first, second = text_of(row, (column,), option="--text-column"), self.second_column(row, column)
-        if second is not None:
-            return first, text_of(row, (second,), option="--text-pair-column")
-        if self.is_answering and "text_column" not in self.settings and self.official.is_pair is None:
-            self._name_unread(row)
-        return (first,)
-
-    def _name_unread(self, row: Row) -> None:
-        """Say once which texts of a record are not read, by a model that may have learned from pairs."""
-        no_texts = {*self.names_of(0), "id", "label", self.options.id_column}
-        texts = [name for name, value in row.values.items() if isinstance(value, str) and any(map(str.isalpha, value))]
-        unread = [name for name in texts if name not in no_texts]
-        if unread and not self._has_named_unread:
-            self._has_named_unread = True
-            logger.warning(
-                f"{', '.join(map(repr, unread))} of the records {'is' if len(unread) == 1 else 'are'} not read, and "
-                "the model does not say whether it was fine-tuned on pairs of texts: if it was, name the column of the "
-                "second by --text-pair-column"
-            )
-
-    def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
-        """See `Kind.answer`; texts that are too long are cut or divided as in fine-tuning."""
-        layout = TextLayout.from_settings(self.settings, max_length=self.max_length)
-        inputs = inputs_of(questions, self.hub.codec.encoder, layout)
-        sequences = [each.sequences for each in inputs]
-        logits = self.hub.text_logits(
-            sequences, self.head_name, pooling=self.window_pooling, max_tokens=self.options.batch_tokens
-        )
-        answers = self.decode([RawOutputs(logits=logits.numpy())])
-        return [marked(answer, is_cut=each.is_cut) for answer, each in zip(answers, inputs, strict=True)]
-
-    @abstractmethod
-    def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
-        """The answer to each example, by the mean of the members of an ensemble."""
 
 
 def certain(shape: tuple[int, ...], column: Any) -> NDArray[np.float32]:

@@ -263,6 +263,7 @@ class PhraseRanking(Kind):
     description = "finds the phrase that a pronoun stands for"
     head = "masked_lm"
     white_space = "kept"
+    free_settings = ("size",)  # of the training set of WinoGrande
 
     @override
     def metrics(self) -> tuple[str, ...]:
