@@ -182,8 +182,8 @@ def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
 def _notes_on_decisions(model: PortableModel, to: Format) -> list[str]:
     """Who applies the numbers by which a model decides beside its weights, and who does not."""
     notes = []
-    if model.head.kind == "multi_label" and to in ("fairseq", "peft"):
-        notes = [f"A text may have several labels, by the sigmoid of each logit, which --to {to} cannot say."]
+    if model.head.facts.reads_logits and to in ("fairseq", "peft"):
+        notes = [f"{model.head.facts.reads_logits}, which --to {to} cannot say."]
     if not model.decides_by:
         return notes
     was_judged = f"The model was judged by {numbers_in_words(model)}"

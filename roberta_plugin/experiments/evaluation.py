@@ -45,7 +45,6 @@ from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.json_files import parse_json, write_json
 
 PREFIX = "evaluation_"
-_BASELINE_KINDS = ("classification", "multi_label")  # kinds of texts with labels
 _LEAD = "lead_"  # in the names of the metrics of summaries
 _HIGH_RATE = 1e-3  # above the rates at which models are fine-tuned; some small ones at this one
 
@@ -175,9 +174,10 @@ class Judge:
 
     def reported(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Metrics of own data without the F1 of single labels, which reports have in their tables of labels, and
-        without the mean of accuracy and F1; but with those that were chosen by."""
-        chosen = {self.settings.selection, getattr(self.settings.options, "tune_threshold", None)}
-        hidden = {"acc_and_f1", *self.kind.label_metrics()} - chosen if self.prepared.task == "custom" else ()
+        without `Kind.unreported`; but with those that were chosen by."""
+        chosen = {self.settings.selection, *map(str, self.options.given("score").values())}
+        is_own = self.kind.official.is_own
+        hidden = {*self.kind.unreported, *self.kind.label_metrics()} - chosen if is_own else ()
         return {name: value for name, value in values.items() if base_name(name) not in hidden}
 
 
@@ -361,7 +361,7 @@ def bag_of_words_baseline(
     """Those of a model's `metrics` that TF-IDF with logistic regression has too, and why there are none, if that needs
     saying; it decides by its own threshold, or else by that of the ensemble."""
     prepared = judge.prepared
-    if judge.kind.name not in _BASELINE_KINDS or "train" not in prepared.splits or not metrics:
+    if not judge.kind.is_compared_with_words or "train" not in prepared.splits or not metrics:
         return {}, []
     words = bag_of_words(prepared.folder, prepared.sha256_of_inputs("train"))
     if reason := words.skipped():

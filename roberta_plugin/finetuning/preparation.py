@@ -307,10 +307,9 @@ def _remarks(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
 
 
 def is_constant(prepared: Prepared, split: PreparedSplit) -> bool:
-    """Whether all examples of a regression's split, of two or more, have the same number."""
-    if prepared.settings.get("kind") != "regression" or len(split) < 2 or "label" not in split.columns:
-        return False
-    return bool(np.ptp(split.columns["label"]) == 0)
+    """True if all examples of a split, of two or more, have the same number to learn."""
+    kind = prepared.settings.get("kind")
+    return kind in KINDS and kind_class(str(kind))(prepared.settings).is_constant(split)
 
 
 def labels_without_examples(prepared: Prepared, split: PreparedSplit) -> list[str]:

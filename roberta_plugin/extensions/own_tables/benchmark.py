@@ -47,6 +47,7 @@ from roberta_plugin.finetuning.examples import (
     warn_of_overlap,
 )
 from roberta_plugin.finetuning.kinds import KINDS, table_kind
+from roberta_plugin.finetuning.kinds.base import OWN
 from roberta_plugin.finetuning.kinds.foreign_rows import check_layout
 from roberta_plugin.finetuning.kinds.outputs import HELD_OUT, Outcome
 from roberta_plugin.finetuning.kinds.tables import TableKind
@@ -432,11 +433,8 @@ def _report(splits: dict[str, list[Example]], kind: TableKind) -> None:
         if name != "train":
             warn_of_overlap(splits["train"], examples, split=name)
         logger.info(f"{name}: {len(examples):,} examples of {examples[0].path}")
-    if kind.name == "classification":
-        counts = Counter(example.target for example in splits["train"])
-        for label in kind.labels:
-            if not counts[label]:
-                logger.warning(f"No row of the training set has the label {label!r}: the model cannot learn it.")
+    for remark in kind.remarks_on_rows(splits["train"]):
+        logger.warning(remark)
 
 
 def intervals(
@@ -467,6 +465,6 @@ def intervals(
 
 TASKS = {
     "custom": Benchmark(
-        name="custom", files=files, settings=settings, records=records, training=training, further=details
+        name="custom", rules=OWN, files=files, settings=settings, records=records, training=training, further=details
     )
 }

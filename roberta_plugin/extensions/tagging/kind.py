@@ -312,7 +312,7 @@ class Tagging(TableKind):
 
     def record_of(self, example: Example) -> dict[str, Any]:
         """See `TableKind.record_of`: sentences of official files have no ids."""
-        return super().record_of(example) if self.task_name == "custom" else {}
+        return super().record_of(example) if self.official.is_own else {}
 
     def write(
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
@@ -426,7 +426,7 @@ class Tagging(TableKind):
 
         def measure(weights: Weights) -> dict[str, float]:
             shown = counts.metrics(weights)
-            is_own = self.task_name == "custom"  # whose `tables` have precision and recall of each type
+            is_own = self.official.is_own  # whose `tables` have precision and recall of each type
             return {name: shown[name] for name in shown if not (is_own and name.startswith(("precision_", "recall_")))}
 
         return Outcome(entries=entries, num_examples=len(counts.num_words), measure=measure, tables=tables)

@@ -48,7 +48,8 @@ class Classification(TextKind, TableKind):
 
     name = "classification"
     description = "chooses a class for a text or a pair of texts"
-    has_labels = can_smooth = True
+    has_labels = can_smooth = is_compared_with_words = True
+    unreported = ("acc_and_f1",)
     numbers_labels = knows_no_label = True
     decides_by = MappingProxyType({"threshold": "tune_threshold", "temperature": "calibrate"})
     free_settings = ("positive_label",)
@@ -159,6 +160,13 @@ class Classification(TextKind, TableKind):
         return settings
 
     @override
+    def remarks_on_rows(self, train: Sequence[Example]) -> Iterator[str]:
+        counts = Counter(example.target for example in train)
+        for label in self.labels:
+            if not counts[label]:
+                yield f"No row of the training set has the label {label!r}: the model cannot learn it."
+
+    @override
     def columns(self, example: Example) -> dict[str, Any]:
         return {"label": number_of(example.target, self.labels, example)}
 
@@ -221,7 +229,7 @@ class Classification(TextKind, TableKind):
                 values |= {f"{name} ({labels[1]})": 100 * metrics.OF_COUNTS[name](weighted) for name in of_positive}
                 values["roc_auc"] = 100 * metrics.roc_auc(right, scores, weights)  # the same for both labels
                 values[f"average_precision ({labels[1]})"] = 100 * metrics.average_precision(right, scores, weights)
-            if self.task_name != "custom":  # SuperGLUE's baseline counts a label that is nowhere as 0
+            if not self.official.is_own:  # SuperGLUE's baseline counts a label that is nowhere as 0
                 values["macro_f1"] = 100 * float(metrics.class_f1s(weighted).mean())
             if questions is not None:  # several answers each, as of MultiRC; F1a is the F1 over all answers
                 match = metrics.exact_match(right, predictions, questions)

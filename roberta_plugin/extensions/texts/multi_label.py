@@ -58,13 +58,14 @@ class MultiLabel(TextKind, TableKind):
 
     name = "multi_label"
     description = "gives any number of labels to a text or a pair of texts"
-    has_labels = numbers_labels = knows_no_label = True
+    has_labels = numbers_labels = knows_no_label = is_compared_with_words = True
     hugging_face = HuggingFace(
         **SEQUENCE_CLASSIFICATION,
         problem_type="multi_label_classification",
         arguments=", top_k=None",
         settings={"kind": "multi_label"},
     )
+    reads_logits = "A text may have several labels, by the sigmoid of each logit"
     decides_by = MappingProxyType({"threshold": ""})
     free_settings = ("label_separator", "positive_label")
     scoring = ("threshold",)

@@ -81,6 +81,10 @@ class Regression(TextKind, TableKind):
         number = (np.mean(train.columns["label"]) - mean) / deviation
         return RawOutputs(logits=np.full(logits.shape, number, dtype=np.float32))
 
+    @override
+    def is_constant(self, split: PreparedSplit) -> bool:
+        return len(split) > 1 and "label" in split.columns and bool(np.ptp(split.columns["label"]) == 0)
+
     def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
         """See `Kind.only_answer`; numbers are on a scale of about 1."""
         (logits,) = logits_of([outputs])

@@ -98,6 +98,12 @@ class Official(NamedTuple):
     """Smallest and greatest number."""
     white_space: WhiteSpace | None = None
     """What is read of the white space of a text; None: as the kind does."""
+    is_own: bool = False
+    """True for tables of your own, whose settings name the kind and the columns."""
+
+
+OWN = Official(is_own=True)
+"""Tables of your own."""
 
 
 class Kind(ABC):
@@ -123,6 +129,12 @@ class Kind(ABC):
     """Fields of `RawOutputs` that a validation collects; empty: all of `outputs`."""
     also_logged: ClassVar[tuple[str, ...]] = ()
     """What a validation logs besides `metrics`."""
+    unreported: ClassVar[tuple[str, ...]] = ()
+    """Metrics that reports on tables of your own leave out, unless something was chosen by them."""
+    reads_logits: ClassVar[str] = ""
+    """How it reads the logits of a classification head otherwise than by their softmax, as the begin of a sentence."""
+    is_compared_with_words: ClassVar[bool] = False
+    """True if reports have the metrics of TF-IDF with logistic regression (`bag_of_words.py`) beside the model's."""
     onnx_outputs: ClassVar[tuple[str, ...]] = ("logits",)
     hugging_face: ClassVar[HuggingFace | None] = None
     """None: Hugging Face has no class for it."""
@@ -147,11 +159,16 @@ class Kind(ABC):
     max_length: int
     head_name: str
 
-    def __init__(
-        self, settings: Mapping[str, Any], *, task_name: str = "custom", official: Official | None = None
-    ) -> None:
-        """Make a kind from settings; `task_name` is the fine-tuning task, and `official` are its rules."""
-        self.settings, self.task_name, self.official = settings, task_name, official or Official()
+    def __init__(self, settings: Mapping[str, Any], *, task_name: str = "", official: Official | None = None) -> None:
+        """Make a kind from settings; `task_name` is the fine-tuning task, and `official` are its rules.
+
+        Without a task, they are the settings of tables of your own.
+        """
+        self.settings, self.task_name, self.official = (
+            settings,
+            task_name,
+            official or (Official() if task_name else OWN),
+        )
         self.is_answering = False
 
     @property
@@ -225,6 +242,10 @@ class Kind(ABC):
     def remarks(self, split: PreparedSplit) -> Iterator[str]:
         """What a user must know of a split beside what was cut and which labels lack, one sentence each."""
         return iter(())
+
+    def is_constant(self, split: PreparedSplit) -> bool:
+        """True if what is learned is the same number in all examples of a split, of two or more."""
+        return False
 
     def labels_without_examples(self, split: PreparedSplit) -> list[str]:
         """The labels of the settings that no example of a labelled split has."""

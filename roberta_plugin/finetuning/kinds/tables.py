@@ -46,7 +46,7 @@ class TableKind(Kind):
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
-        """Further settings of this kind, from a `CustomOptions` of `finetuning/options.py`."""
+        """Further settings of this kind, from the options of tables of your own."""
         return {}
 
     def settings_of_table(self, train: Path) -> dict[str, Any]:
@@ -149,6 +149,10 @@ class TableKind(Kind):
         """The labels of which each side of a cut gets its share; none: the kind has none."""
         return ()
 
+    def remarks_on_rows(self, train: Sequence[Example]) -> Iterator[str]:
+        """What a user must know of the rows to learn from, one sentence each."""
+        return iter(())
+
     @abstractmethod
     def read_target(self, row: Row, choices: tuple[str, ...]) -> Any:
         """What the label column of a row says."""
@@ -177,7 +181,7 @@ class TableKind(Kind):
 
     def record_of(self, example: Example) -> dict[str, Any]:
         """What the prepared folder records of an example: its id and, of tables of your own, its line."""
-        return {"id": example.id, **({"line": example.line} if self.task_name == "custom" else {}), **example.record}
+        return {"id": example.id, **({"line": example.line} if self.official.is_own else {}), **example.record}
 
     def write(
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
