@@ -17,7 +17,6 @@ from roberta_plugin.extensions.pronouns.schemas import read_winogrande, read_wsc
 from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
 from roberta_plugin.finetuning.benchmarks.base import read_rows
 from roberta_plugin.finetuning.benchmarks.submission import find_leaderboard, write_submission
-from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.tables import Row
 from tests import tiny_benchmarks
@@ -351,7 +350,7 @@ def test_a_label_that_is_nowhere_counts_as_0_for_cb_in_validation_and_evaluation
     rng = np.random.default_rng(0)
     answers, predictions = rng.integers(0, 2, 40), rng.integers(0, 2, 40)
     part = type("Part", (), {"name": "valid", "columns": {"label": answers}, "__len__": lambda self: 40})()
-    kind = kind_class("classification")({"labels": ["a", "b", "c"]}, task_name=task)
+    kind = benchmark_of(task).kind_for({"kind": "classification", "labels": ["a", "b", "c"]})
     outputs = RawOutputs(logits=np.eye(3, dtype=np.float32)[predictions])
     outcome = kind.outcome(part, [outputs], options={})
     labels = {"labels": [0, 1, 2], "zero_division": 0.0} if task == "CB" else {}
