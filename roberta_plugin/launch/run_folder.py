@@ -45,6 +45,7 @@ from roberta_plugin.locks import is_locked, process_identity, release, try_lock
 from roberta_plugin.record import differences, moved, option_name, options_of, refuse
 from roberta_plugin.runs import (
     CHECKPOINTS,
+    DONE,
     FAILED,
     FAILURE,
     FILES,
@@ -60,7 +61,6 @@ from roberta_plugin.runs import (
     read_record,
     write_record,
 )
-from roberta_plugin.runs import DONE as DONE
 from roberta_plugin.settings import check_values, short
 
 JOBS, LOG = "jobs.json", "log.txt"

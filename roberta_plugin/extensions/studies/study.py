@@ -33,10 +33,11 @@ from roberta_plugin.hub.running import usable_device
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.estimate import model_shape
 from roberta_plugin.launch.resources import Resources, check_slurm
-from roberta_plugin.launch.run_folder import DONE, FAILED, Metric, RunFolder
+from roberta_plugin.launch.run_folder import Metric, RunFolder
 from roberta_plugin.locks import only_process
 from roberta_plugin.pretraining.evaluation import MASK_SEED, MOST_PREDICTIONS, evaluate, load_trained
 from roberta_plugin.record import differences, refuse, shown
+from roberta_plugin.runs import DONE, FAILED
 
 NAME = "study.json"
 _AGAIN = "delete it, if the study file and its data are as they were, and run the same command again"
