@@ -1,7 +1,7 @@
 """fairseq-train's arguments, read with fairseq's own parser, and checked before it starts.
 
-The rules stand where they act: in the classes that the options name (`check_options`), in `tasks/block_task.py`
-and in `tasks/masked_lm_options.py`. Nothing is built here, and no data is read but a prepared folder's settings.
+The rules stand where they act: in the classes that the options name (`check_options`), in `tasks/block_task_checks.py`
+and in `tasks/masked_lm_checks.py`. Nothing is built here, and no data is read but a prepared folder's settings.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def check_data(parsed: argparse.Namespace) -> None:
     Raises:
         ValueError: without any folder, or for an empty split.
     """
-    from roberta_plugin.tasks.masked_lm_options import check_splits
+    from roberta_plugin.tasks.masked_lm_checks import check_splits
 
     folders = data_folders(parsed)
     if not folders:
@@ -150,8 +150,8 @@ def check_options(parsed: argparse.Namespace, *, is_to_start: bool = True) -> No
     """
     from roberta_plugin.fairseq_workarounds import starts
     from roberta_plugin.fairseq_workarounds.command_line import check_needed, chosen_classes, with_defaults
-    from roberta_plugin.tasks.block_task import check_start_options, check_training_options
-    from roberta_plugin.tasks.masked_lm_options import check_positions
+    from roberta_plugin.tasks.block_task_checks import check_start_options, check_training_options
+    from roberta_plugin.tasks.masked_lm_checks import check_positions
 
     for chosen in chosen_classes(parsed).values():
         check = getattr(chosen, "check_options", None)

@@ -28,7 +28,8 @@ from roberta_plugin.finetuning.training import KindTraining, find_training, need
 from roberta_plugin.models.adapters import TARGETS, add_adapters, check_layers, freeze_layers
 from roberta_plugin.models.checkpoints import num_segments_in
 from roberta_plugin.optim.adamw import set_layer_depths
-from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary, whole_config
+from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
+from roberta_plugin.tasks.block_task_checks import whole_config
 from roberta_plugin.tasks.finetuning_options import FineTuningConfig as FineTuningConfig
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import torch
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, register_task
@@ -32,19 +30,12 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.registry import MASKINGS, Extension, on_registration
 from roberta_plugin.tasks import growth, masked_lm_options
-from roberta_plugin.tasks.block_task import (
-    BlockTask,
-    holds_on_all_ranks,
-    load_vocabulary,
-    token_limit_name,
-    whole_config,
-)
+from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
+from roberta_plugin.tasks.block_task_checks import token_limit_name, whole_config
 from roberta_plugin.tasks.input_formats import find_input_format
 from roberta_plugin.tasks.joined_options import options_of
-from roberta_plugin.tasks.masked_lm_options import (
-    Growth,
-    MaskedLMConfig,
-    RobertaMaskedLMConfig,
+from roberta_plugin.tasks.masked_lm_checks import (
+    COMBINED_VALIDATION,
     check_config,
     check_criterion,
     check_folders,
@@ -53,15 +44,22 @@ from roberta_plugin.tasks.masked_lm_options import (
     check_positions,
     check_same_vocabulary,
     check_splits,
-    growth_of,
-    join_config,
-    max_tokens_of,
+    check_tokenizer,
+    check_validation,
     split_and_corpus,
 )
+from roberta_plugin.tasks.masked_lm_options import (
+    Growth,
+    MaskedLMConfig,
+    RobertaMaskedLMConfig,
+    growth_of,
+    join_config,
+    make_recipe,
+    max_tokens_of,
+)
+from roberta_plugin.tasks.packing import packs_by_default
 
 logger = logging.getLogger(__name__)
-
-COMBINED_VALIDATION = "valid"  # the split that fairseq loads with combine=True for --combine-valid-subsets
 
 
 @register_task("roberta_masked_lm", dataclass=RobertaMaskedLMConfig)
@@ -75,7 +73,8 @@ class RobertaMaskedLMTask(BlockTask):
 
     def __init__(self, cfg: MaskedLMConfig, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
         super().__init__(cfg, dictionary, vocabulary)
-        self.recipe = check_config(cfg)
+        check_config(cfg)
+        self.recipe = make_recipe(cfg)
         self.growth = growth_of(cfg)
         self.tokens_per_sample = int(cfg.tokens_per_sample)  # of the split that was loaded last
         self.mask_idx = vocabulary.mask_id  # fairseq's hub interface reads it
@@ -111,11 +110,7 @@ class RobertaMaskedLMTask(BlockTask):
         folders = data_folders(cfg.task.data)
         check_folders(folders)
         validation = [] if cfg.dataset.disable_validation else cfg.dataset.valid_subset.split(",")
-        if cfg.dataset.combine_valid_subsets and validation not in ([], [COMBINED_VALIDATION]):
-            raise ValueError(
-                "--combine-valid-subsets makes one split, valid, of all: leave it out, or leave out --valid-subset "
-                f"{cfg.dataset.valid_subset}."
-            )
+        check_validation(validation, is_combined=cfg.dataset.combine_valid_subsets)
         check_splits(folders, training=cfg.dataset.train_subset, validation=validation)
 
     @classmethod
@@ -173,7 +168,7 @@ class RobertaMaskedLMTask(BlockTask):
                 tokenizer = bpe_tokenizer or load_tokenizer(folder, symbols=self.vocabulary.symbols)
             except FileNotFoundError as error:
                 raise FileNotFoundError(f"--mask-whole-words: {error} Then give --tokenizer-folder FOLDER.") from error
-            self._check_tokenizer(tokenizer)
+            check_tokenizer(tokenizer, self.vocabulary, made_with=self.tokenizer_description, data=self.cfg.data)
             word_starts, word_ends = self.vocabulary.word_starts(tokenizer), self.vocabulary.word_ends(tokenizer)
         name = getattr(self.cfg, "masking", "uniform")
         masker: Masker = MASKINGS.load(name, "masker").for_vocabulary(
@@ -184,21 +179,6 @@ class RobertaMaskedLMTask(BlockTask):
             options=options_of(MASKINGS, name, self.cfg),
         )
         return masker
-
-    def _check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Refuse a tokenizer that the data were not made with, as far as its files or the symbols of dict.txt tell."""
-        recorded, files = (
-            each.get("sha256", {}) for each in (self.tokenizer_description or {}, tokenizer.description())
-        )
-        lacking = np.flatnonzero(~self.vocabulary.never_masked() & (self.vocabulary.model_to_tokenizer(tokenizer) < 0))
-        if any(files.get(name, digest) != digest for name, digest in recorded.items()) or (
-            len(lacking) > len(self.vocabulary) / 2
-        ):
-            example = f", which lacks the symbol {self.vocabulary.symbols[lacking[0]]!r}" if len(lacking) else ""
-            raise ValueError(
-                f"--mask-whole-words: {self.cfg.data} was made with another tokenizer than this one{example}. Give "
-                "that of the data by --tokenizer-folder."
-            )
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load a split: for training, that of the folders whose turn it is in `epoch` (1-based), in their shares.
@@ -402,35 +382,3 @@ def split_prefixes(prefix: str, *, combine: bool) -> list[str]:
     while combine and os.path.exists(f"{prefix}{len(prefixes)}.idx"):
         prefixes.append(f"{prefix}{len(prefixes)}")
     return prefixes
-
-
-def packs_by_default(cfg: Any, model: Any) -> bool:
-    """Whether packed rows are right and faster: on a GPU, in half precision, for blocks of different lengths.
-
-    There the mask of a padded batch keeps attention from its fastest kernel; with --sample-break-mode none, only the
-    last batch of an epoch has padding. Asked of the model once it is built, on the device that this rank trains on.
-    All ranks answer alike: if one cannot pack, none does.
-    """
-    is_wanted = (
-        not getattr(cfg, "no_pack_sequences", False)
-        and str(cfg.sample_break_mode) != "none"
-        and getattr(cfg, "cpu", None) is False  # a string where the task has no config of fairseq's around it
-        and torch.cuda.is_available()
-        and hasattr(model, "prefers_packing")
-    )
-    if not is_wanted:
-        return False
-    device, dtype = torch.device("cuda", torch.cuda.current_device()), half_precision(cfg)
-    packs = holds_on_all_ranks(dtype is not None and model.prefers_packing(device, dtype), device)
-    if packs:
-        logger.info(
-            "blocks are packed end to end instead of padded, which is faster on this GPU; --no-pack-sequences pads them"
-        )
-    return packs
-
-
-def half_precision(cfg: Any) -> torch.dtype | None:
-    """The type that the options make a GPU compute attention in; None for fp32."""
-    if getattr(cfg, "bf16", None) is True:
-        return torch.bfloat16
-    return torch.float16 if getattr(cfg, "fp16", None) is True or getattr(cfg, "amp", None) is True else None

@@ -24,7 +24,7 @@ from roberta_plugin.fairseq_workarounds.command_line import (
 )
 from roberta_plugin.launch import arguments
 from roberta_plugin.tasks.block_task import load_vocabulary
-from roberta_plugin.tasks.masked_lm_options import check_folders
+from roberta_plugin.tasks.masked_lm_checks import check_folders
 from tests.refusals import refused
 from tests.tiny_checkpoints import change_options, state_of
 

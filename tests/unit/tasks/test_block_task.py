@@ -11,9 +11,9 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 
-from roberta_plugin.tasks.block_task import (
+from roberta_plugin.tasks.block_task import BlockTask
+from roberta_plugin.tasks.block_task_checks import (
     IGNORED,
-    BlockTask,
     ignored_options,
     peak_update,
     unmade_decisions,

@@ -6,6 +6,7 @@ import typing
 
 import pytest
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from hydra.core.config_store import ConfigStore
 
 import roberta_plugin
 from roberta_plugin import registry
@@ -62,6 +63,8 @@ def added(monkeypatch):
 
     yield add
     setattr(masked_lm.RobertaMaskedLMTask, "__dataclass", before)
+    name = masked_lm.RobertaMaskedLMTask.name
+    ConfigStore.instance().store(name=name, group="task", node=before(_name=name), provider="fairseq")
     del registry.problems[:]
 
 
