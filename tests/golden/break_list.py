@@ -392,9 +392,9 @@ BREAKS = (
     }),
     *faults("data/masked_lm_dataset.py", MASKS, {
         "masks drawn by what this process has drawn before": (
-            'masked = self.masker.mask(tokens, seed=self._seed_of_shard,',
+            'masked = self.masker.mask(\n            tokens, seed=self._seed_of_shard,',
             'self.drawn = getattr(self, "drawn", 0) + 1\n        '
-            "masked = self.masker.mask(tokens, seed=self._seed_of_shard + self.drawn,",
+            "masked = self.masker.mask(\n            tokens, seed=self._seed_of_shard + self.drawn,",
         ),
     }),
     *faults("fairseq_workarounds/half_precision.py", ADAMW, {
