@@ -153,8 +153,12 @@ class Validation:
     def __init__(self, kind: Kind, split: PreparedSplit, options: Mapping[str, Any]) -> None:
         """`options` are those of the criterion, by which some kinds decide."""
         self._kind, self._split, self._options = kind, split, options
-        pools_windows = kind.window_pooling is not None
-        self._collected = OutputCollector(split, kind.validated_outputs or kind.outputs, pools_windows=pools_windows)
+        self._collected = OutputCollector(
+            split,
+            kind.validated_outputs or kind.outputs,
+            by=kind.outputs_by,
+            pools_windows=kind.window_pooling is not None,
+        )
         self._values: Mapping[str, float] = {}
         self._is_over = False
 

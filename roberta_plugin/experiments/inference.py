@@ -126,7 +126,9 @@ def run_model(
     if not len(dataset):
         raise ValueError(f"{split.folder}: the split {split.name!r} has no examples.")
     batches = dataset.batches(1, max_tokens=max_tokens)
-    collected = OutputCollector(split, task.kind.outputs, pools_windows=task.kind.window_pooling is not None)
+    kind = task.kind
+    pools_windows = kind.window_pooling is not None
+    collected = OutputCollector(split, kind.outputs, by=kind.outputs_by, pools_windows=pools_windows)
     model = model.to(device)
     set_precision(model, precision, torch.device(device))
 

@@ -112,11 +112,10 @@ def raw_outputs(checkpoint: Path, data: Path, split: str) -> dict[str, Any]:
 
     prepared = Prepared.open(data)
     model, task = load_model(checkpoint, prepared)
-    outputs = run_model(model, task, prepared.split(split))._asdict()
+    outputs = run_model(model, task, prepared.split(split)).values()
     found = {}
     for name, value in outputs.items():
-        if value is not None:
-            found[name] = value if isinstance(value, np.ndarray) else np.concatenate(list(value))
+        found[name] = value if isinstance(value, np.ndarray) else np.concatenate(list(value))
     return found
 
 

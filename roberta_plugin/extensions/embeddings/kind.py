@@ -425,5 +425,6 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
 
 
 def _vectors(outputs: RawOutputs) -> NDArray[np.float32]:
-    assert outputs.vectors is not None, "this kind has vectors"
-    return outputs.vectors
+    vectors: NDArray[np.float32] | None = outputs.vectors
+    assert vectors is not None, "this kind has vectors"
+    return vectors

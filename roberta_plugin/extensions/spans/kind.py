@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from roberta_plugin.extensions.spans.questions import (
 from roberta_plugin.finetuning.examples import Example, is_missing
 from roberta_plugin.finetuning.kinds.answer_scores import AnswerScore, answer_score
 from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, rounded
-from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
+from roberta_plugin.finetuning.kinds.outputs import PER_TOKEN, Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.layouts.texts import Encoder
@@ -79,6 +79,7 @@ class QuestionAnswering(TableKind):
     white_space = "spaces"
     free_settings = ("question_length", "doc_stride")
     outputs = ("start_logits", "end_logits", "answerable_logits")
+    outputs_by: ClassVar[Mapping[str, str]] = {"start_logits": PER_TOKEN, "end_logits": PER_TOKEN}
     onnx_outputs = ("start_logits", "end_logits", "answerable")
     # Hugging Face's class knows no answerability; the names are those of its ForSequenceClassification with one label,
     # which therefore reads that head from the same folder.

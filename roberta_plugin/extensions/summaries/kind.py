@@ -23,7 +23,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy  # its modules are imported when they are first used
@@ -68,6 +68,7 @@ class Summary(Kind):
     default_head_name = "summary_head"
     task = "roberta_summarization"
     outputs = ("sentence_logits",)
+    outputs_by: ClassVar[Mapping[str, str]] = {"sentence_logits": "first_sentence"}
     scoring = Length._fields
     free_settings = (
         *("doc_stride", "sentence_length", "oracle_sentences"),

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ from roberta_plugin.extensions.tagging.notations import PLAIN, are_entity_tags, 
 from roberta_plugin.finetuning.examples import Example, is_missing, number_of, order_labels
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, certain, rounded
-from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
+from roberta_plugin.finetuning.kinds.outputs import PER_TOKEN, Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
 from roberta_plugin.finetuning.label_names import OPTION, check_named
@@ -93,6 +93,7 @@ class Tagging(TableKind):
         *("doc_stride", "label_pieces", "context"),
         *("tokens_column", "tags_column", "scheme", "types"),  # how tagged words were read
     )
+    outputs_by: ClassVar[Mapping[str, str]] = {"token_logits": PER_TOKEN, "token_labels": PER_TOKEN}
     validated_outputs = ("token_labels",)  # the logits of a large split would not fit into memory
     hugging_face = HuggingFace(
         suffix="ForTokenClassification",

@@ -3,7 +3,7 @@
     trained by     head, task, head_sizes, metrics, selection
     known as       description, has_labels, hugging_face, onnx_outputs; usage, card_rows, decision: words of model cards
     prepared       write: examples -> the files of a split
-    raw outputs    outputs: which fields of `RawOutputs` it has
+    raw outputs    outputs, outputs_by: what `RawOutputs` has, and its rows
     results        judged: raw outputs for a split -> entries and metrics; validated, outcome, baseline: what calls it
     answers        read_question, answer: a record -> an answer, by a model that is open
 
@@ -124,9 +124,12 @@ class Kind(ABC):
     can_pack: ClassVar[bool] = True
     """Whether the head can read packed rows."""
     outputs: ClassVar[tuple[str, ...]] = ("logits",)
-    """Fields of `RawOutputs`, in the order of the head's outputs."""
+    """Names in `RawOutputs`, in the order of the head's outputs."""
     validated_outputs: ClassVar[tuple[str, ...]] = ()
-    """Fields of `RawOutputs` that a validation collects; empty: all of `outputs`."""
+    """Names in `RawOutputs` of what a validation collects; empty: all of `outputs`."""
+    outputs_by: ClassVar[Mapping[str, str]] = {}
+    """Outputs without a row for each sequence -> `PER_TOKEN`, or the array of a split with the first row of each
+    example."""
     also_logged: ClassVar[tuple[str, ...]] = ()
     """What a validation logs besides `metrics`."""
     unreported: ClassVar[tuple[str, ...]] = ()

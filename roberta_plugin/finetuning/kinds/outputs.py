@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,46 +38,56 @@ from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name, measur
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.runs import FILES
 
+Values = NDArray[np.float32] | Sequence[NDArray[np.float32]]
+_BESIDE_OUTPUTS = ("of", "checkpoint", "file_of_checkpoint", "lengths")  # in a file of outputs
 _SEQUENCES = ("bin", "idx", "first.npy")  # files of a split that decide what the model reads
 
 
-class RawOutputs(NamedTuple):
+class RawOutputs:
     """Outputs of one model for all sequences of a split, in the order of the split.
 
-    Shapes: S sequences of the split, C classes, T_s tokens of sequence s.
+    They have the names of `Kind.outputs` as attributes, and others are None. An array has a row for each sequence
+    (S, ...), for each example (N, ...) where a head pools windows, or as `Kind.outputs_by` says. Outputs for tokens are
+    lists, with an array (T_s, ...) for each sequence.
     """
 
-    logits: NDArray[np.float32] | None = None
-    """A classification head's (S, C), or (N, C) where it reads windows; a regression's numbers (S, 1) or (N, 1)."""
-    start_logits: Sequence[NDArray[np.float32]] | None = None
-    """Logits of each token to start the answer: (T_s,) for each sequence."""
-    end_logits: Sequence[NDArray[np.float32]] | None = None
-    """Logits of each token to end the answer: (T_s,) for each sequence."""
-    answerable_logits: NDArray[np.float32] | None = None
-    """Logits that the sequence holds the answer (S,)."""
-    token_logits: Sequence[NDArray[np.float32]] | None = None
-    """A token head's logits: (T_s, C) for each sequence."""
-    token_labels: Sequence[NDArray[np.float32]] | None = None
-    """Instead of `token_logits`, the most probable label of each token: (T_s,) for each sequence."""
-    sentence_logits: NDArray[np.float32] | None = None
-    """Logits that a sentence belongs to the summary: all sentences of all documents, in order."""
-    vectors: NDArray[np.float32] | None = None
-    """One vector for each sequence (S, D)."""
+    def __init__(self, **values: Values | None) -> None:
+        """Outputs by name; None: the model has no such output."""
+        self._values = {name: value for name, value in values.items() if value is not None}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # while it is copied
+            raise AttributeError(name)
+        return self._values.get(name)
+
+    def values(self) -> Mapping[str, Values]:
+        """Those that the model has, by name."""
+        return self._values
 
 
-PER_TOKEN = ("start_logits", "end_logits", "token_logits", "token_labels")  # a list, of each sequence (T_s, ...)
-PER_SENTENCE = ("sentence_logits",)
+PER_TOKEN = "token"
+"""In `Kind.outputs_by`: the output is a list with an array (T_s, ...) for each sequence."""
 
 
 class OutputCollector:
     """Outputs of batches in any order, some of which may come twice, stored in the order of the split."""
 
-    def __init__(self, split: PreparedSplit, names: Sequence[str], *, pools_windows: bool = False) -> None:
-        """Collect the fields `names` of `RawOutputs`, those of a kind; `pools_windows`: one for each example."""
-        self._split, self._names = split, names
+    def __init__(
+        self, split: PreparedSplit, names: Sequence[str], *, by: Mapping[str, str], pools_windows: bool = False
+    ) -> None:
+        """Collect the outputs `names` of a kind; `by` is `Kind.outputs_by`.
+
+        With `pools_windows`, there is one row for each example.
+        """
+        self._split, self._names, self._by = split, names, by
         self._offsets = np.arange(len(split) + 1) if pools_windows else np.asarray(split.offsets)
-        self._arrays: dict[str, Any] = {name: [None] * len(split.sequences) for name in names if name in PER_TOKEN}
+        self._arrays: dict[str, Any] = {
+            name: [None] * len(split.sequences) for name in filter(self._is_of_tokens, names)
+        }
         self._is_there = np.zeros(len(split), dtype=np.bool_)
+
+    def _is_of_tokens(self, name: str) -> bool:
+        return self._by.get(name) == PER_TOKEN
 
     def add(self, batch: Mapping[str, Any], output: Any) -> None:
         """Keep the outputs of a batch, tensors (S, ...), of tokens (S, T, ...) or of sentences (V,), one for a name."""
@@ -92,7 +102,7 @@ class OutputCollector:
         arrays = {"id": batch["id"].cpu().numpy(), "lengths": lengths}
         for name, tensor in zip(self._names, output if isinstance(output, tuple) else (output,), strict=True):
             values = tensor.detach().float().cpu().numpy()
-            if name in PER_TOKEN:
+            if self._is_of_tokens(name):
                 is_packed = "packing" in batch["net_input"]
                 is_token = np.arange(values.shape[1]) < (lengths.sum() if is_packed else lengths[:, None])
                 values = values[is_token[None] if is_packed else is_token]
@@ -105,9 +115,10 @@ class OutputCollector:
         self._is_there[examples] = True
         for name in self._names:
             values = part[name]
-            bounds = self._split.array("first_sentence") if name in PER_SENTENCE else self._offsets
+            is_of_tokens = self._is_of_tokens(name)
+            bounds = self._split.array(self._by[name]) if name in self._by and not is_of_tokens else self._offsets
             rows = np.concatenate([np.arange(bounds[example], bounds[example + 1]) for example in examples])
-            if name in PER_TOKEN:
+            if is_of_tokens:
                 each = np.split(values, np.cumsum(part["lengths"])[:-1])
                 for row, value in zip(rows.tolist(), each, strict=True):
                     self._arrays[name][row] = value
@@ -131,7 +142,7 @@ class OutputCollector:
     def has_nan(self) -> bool:
         """Whether the model has diverged."""
         return any(
-            any(np.isnan(each).any() for each in values) if name in PER_TOKEN else bool(np.isnan(values).any())
+            any(np.isnan(each).any() for each in values) if self._is_of_tokens(name) else bool(np.isnan(values).any())
             for name, values in self._arrays.items()
         )
 
@@ -146,12 +157,12 @@ def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit, *, ch
     if checkpoint is not None:
         arrays["checkpoint"] = np.array(sha256_of_parameters(checkpoint))
         arrays["file_of_checkpoint"] = np.array(_file_of(checkpoint))
-    for name, value in outputs._asdict().items():
-        if value is None:
-            continue
-        if name in PER_TOKEN:
+    for name, value in outputs.values().items():
+        if isinstance(value, np.ndarray):
+            arrays[name] = value
+        else:
             arrays["lengths"] = np.array([len(each) for each in value])
-        arrays[name] = np.concatenate(value) if name in PER_TOKEN else value  # (sum of T_s, ...)
+            arrays[name] = np.concatenate(value)  # (sum of T_s, ...)
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / f"{split.name}.npz") as file:
         np.savez(file, allow_pickle=False, **arrays)
@@ -167,10 +178,12 @@ def read_outputs(folder: Path, split: PreparedSplit, *, checkpoint: Path | None 
         return None
     if str(arrays.get("of")) != _checksum(split) or not (checkpoint is None or _is_made_by(arrays, checkpoint)):
         return None
-    borders = np.cumsum(arrays.get("lengths", ()))[:-1].astype(np.int64)
-    fields: dict[str, Any] = {name: arrays[name] for name in RawOutputs._fields if name in arrays}
-    fields |= {name: np.split(fields[name], borders) for name in PER_TOKEN if name in fields}
-    return RawOutputs(**fields)
+    borders = np.cumsum(arrays.get("lengths", ())).astype(np.int64)
+    values: dict[str, Any] = {name: value for name, value in arrays.items() if name not in _BESIDE_OUTPUTS}
+    for name, value in values.items():
+        if len(borders) and len(value) == borders[-1]:  # of tokens, which are more than the sequences
+            values[name] = np.split(value, borders[:-1])
+    return RawOutputs(**values)
 
 
 def _file_of(checkpoint: Path) -> list[str]:

@@ -40,7 +40,7 @@ class TableKind(Kind):
     """Whether -1 there may stand for no label."""
     numbering = Numbering()
     """What numbers there mean."""
-    free_settings = ("id_column", "group_column", "delimiter", "decimal")
+    free_settings: ClassVar[tuple[str, ...]] = ("id_column", "group_column", "delimiter", "decimal")
     of_table: ClassVar[tuple[str, ...]] = ()
     """Settings that the columns of the training table decide where no option does (`settings_of_table`)."""
 

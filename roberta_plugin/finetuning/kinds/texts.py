@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -26,7 +26,7 @@ class TextKind(Kind):
     """A kind that reads a text or a pair, and decides by the logits of a classification head."""
 
     fields = ("text", "text_pair")
-    free_settings = _LONG_TEXTS
+    free_settings: ClassVar[tuple[str, ...]] = _LONG_TEXTS
     _has_named_unread = False
 
     @classmethod

@@ -44,7 +44,7 @@ def test_a_kind_is_found_by_its_name_with_a_head_and_outputs_that_exist(name):
     kind, entry = kind_class(name), KINDS[name]
     assert kind.name == name
     assert kind.head in (*HEADS, "masked_lm", "")
-    assert set(kind.outputs) <= set(RawOutputs._fields)
+    assert set(kind.outputs_by) <= {*kind.outputs, *kind.validated_outputs}
     assert issubclass(kind, TableKind) >= entry.is_own
     assert set(entry.options) <= {item.name for item in fields(PredictSettings)}
     assert entry.task_kind in ("", *task_kinds())
