@@ -31,6 +31,8 @@ from typing import Any, Generic, TypeVar
 
 logger = logging.getLogger(__name__)
 
+OURS = "roberta_plugin"
+"""The package of our own extensions."""
 API = 1
 """The version of this interface; it grows when extensions have to change."""
 GROUP = "roberta_plugin.extensions"
@@ -160,7 +162,7 @@ class Extension:
     hub_methods: Mapping[str, str] = field(default_factory=dict)
     """Name of a method of `RobertaHub` -> reference of a function whose first argument is the hub."""
     verbs: Mapping[str, VerbEntry] = field(default_factory=dict)
-    package: str = "roberta_plugin"
+    package: str = OURS
     """The installed package that it comes from; filled in by `find_extensions`."""
 
 
@@ -246,6 +248,12 @@ problems: list[str] = []
 on_registration: list[Callable[[Extension], None]] = []
 """Called with each extension that comes after `find_extensions`, such as one of a --user-dir."""
 _state = {"found": False, "finding": False}
+
+
+def all_extensions() -> dict[str, Extension]:
+    """All that are registered, by name."""
+    find_extensions()
+    return extensions
 
 
 def register(extension: Extension) -> None:
@@ -352,7 +360,7 @@ def _import(reference: str, extension: Extension) -> Any:
     try:
         return load(reference, package=extension.module)
     except Exception as error:  # whatever a foreign module raises
-        if extension.package == "roberta_plugin":
+        if extension.package == OURS:
             raise
         raise ValueError(
             f"{reference} of the extension {extension.name} ({extension.package}) cannot be imported: {error}. "

@@ -104,6 +104,7 @@ def read_files(
     """
     checkpoint = find_checkpoint(folder, name)
     state = _with_decisions(rescale_to_labels(load_state(checkpoint, for_use=True)), checkpoint)
+    identity.check_installed(state, checkpoint=checkpoint)
     try:
         dictionary = find_dictionary(checkpoint, state, data)
     except FileNotFoundError:

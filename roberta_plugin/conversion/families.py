@@ -14,7 +14,7 @@ from torch import Tensor
 
 from roberta_plugin.conversion import modernbert, portable_code
 from roberta_plugin.conversion.fields import CONFIG
-from roberta_plugin.conversion.portable import MASKED_LM, PortableModel, has_module
+from roberta_plugin.conversion.portable import MASKED_LM, PortableModel, formats, has_module
 from roberta_plugin.foreign_fields import Table
 from roberta_plugin.models.checkpoints import architecture, num_segments_of
 from roberta_plugin.models.config import SWITCHES, check_has_no_switch
@@ -69,6 +69,8 @@ def layers_of(state: Mapping[str, Any]) -> dict[str, Any]:
 def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
     """The family of a model with these options (see `layers_of`) and a head of this kind; None: RoBERTa itself."""
     if "num_segments" in options:  # which the token types of other classes are not: tokenizers of RoBERTa give 0 alone
+        return portable_code
+    if formats()[kind].hugging_face.code is not None:
         return portable_code
     has_gelu = options["activation_fn"] == "gelu"
     is_alone = not has_module(kind)

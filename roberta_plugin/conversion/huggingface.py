@@ -59,7 +59,7 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
     write_tokenizer,
 )
 from roberta_plugin.conversion.model_files import ADAPTER_CONFIG, CONFIG, OLD_WEIGHTS, WEIGHTS
-from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, check_vocabulary, task_state
+from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, check_vocabulary, num_classes, task_state
 from roberta_plugin.data.tokenizers.huggingface import read_tokenizer, their_ids
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
@@ -101,7 +101,8 @@ def write_huggingface(
     max_length = model.state["cfg"]["model"]["max_positions"]
     write_tokenizer(model, folder, model_type=model_type, max_length=max_length, white_space=white_space)
     if family is portable_code:
-        shutil.copyfile(portable_code.CODE, folder / portable_code.CODE.name)
+        for code in filter(None, (portable_code.CODE, model.head.hugging_face.code)):
+            shutil.copyfile(code, folder / code.name)
     write_json(folder / CONFIG, config, ensure_ascii=False)
 
 
@@ -185,7 +186,7 @@ def read_huggingface(path: Path) -> PortableModel:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     _check_sizes(parameters, options, where)
-    if (rows := len(parameters.get(f"{head.module}.out_proj.weight", ()))) not in (0, head.num_outputs):
+    if (rows := num_classes(parameters, head)) not in (None, head.num_outputs):
         raise ValueError(
             f"{where}: id2label or num_labels says {head.num_outputs} classes, and the weights have {rows}: correct it."
         )

@@ -139,6 +139,9 @@ def to_config(
     if family is not None:
         config = {name: value for name, value in config.items() if name not in family.OF_ROBERTA}
         config |= family.to_config(options, saved)
+    if facts.code is not None:
+        name = f"{facts.code.stem}.{MODEL_TYPES[model_type]}{facts.suffix}"
+        config["auto_map"] = {**config["auto_map"], facts.auto_class: name}
     if facts.problem_type or model.head.facts.has_labels:
         labels = model.labels or tuple(f"LABEL_{number}" for number in range(model.head.num_outputs))
         config["id2label"] = {str(number): label for number, label in enumerate(labels)}
@@ -299,7 +302,9 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     kinds = {kind.hugging_face.suffix: name for name, kind in reversed(formats().items()) if kind.hugging_face}
     del kinds[ENCODER_ONLY]
     if family := family_called(config["model_type"]):
-        kinds = {ending: kind for ending, kind in kinds.items() if kind in family.HEADS}
+        kinds = {
+            ending: kind for ending, kind in kinds.items() if kind in family.HEADS or formats()[kind].hugging_face.code
+        }
     if suffix not in kinds:
         raise ValueError(
             f"{path}: the architecture is {architecture!r}, which has no counterpart here. Those that are read: "

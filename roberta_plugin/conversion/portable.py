@@ -29,6 +29,7 @@ from roberta_plugin.finetuning.starting_head import named_labels
 from roberta_plugin.models.checkpoints import saved_options
 from roberta_plugin.models.head_parameters import CLASSIFICATION, head_prefixes
 from roberta_plugin.models.heads import Pooling
+from roberta_plugin.registry import HEADS
 
 SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
 MASKED_LM = "masked_lm"  # its kind, and also the name of that head for --head
@@ -106,9 +107,19 @@ def heads_of(state: Mapping[str, Any]) -> list[Head]:
         for name in _names_below(parameters, prefix) if prefix != CLASSIFICATION else ():
             head = Head(kind=kind, name=name)
             number = head.hugging_face.num_outputs
-            num_outputs = len(parameters[f"{head.module}.out_proj.weight"]) if number is None else number
+            num_outputs = (num_classes(parameters, head) or 0) if number is None else number
             heads.append(replace(head, num_outputs=num_outputs))
     return heads
+
+
+def num_classes(parameters: Mapping[str, Any], head: Head) -> int | None:
+    """The classes of a head, as its class reads them off its parameters; None: it is not there, or has no classes."""
+    prefix = f"{head.module}."
+    own = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
+    if not own or head.facts.head not in HEADS:
+        return None
+    number: int | None = HEADS.load(head.facts.head, "head").read_sizes(own).get("num_classes")
+    return number
 
 
 def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:

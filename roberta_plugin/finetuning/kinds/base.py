@@ -70,6 +70,11 @@ class HuggingFace:
     """The fine-tuning task that an imported model records, whose head it has."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of fine-tuning that it records."""
+    code: Path | None = None
+    """A file with the class RobertaPlugin + `suffix`, where transformers has none: it is exported beside
+    `conversion/modeling_roberta_plugin.py`, from which it may import."""
+    auto_class: str = ""
+    """The class of transformers that opens it, such as AutoModelForSequenceClassification; goes with `code`."""
 
 
 SEQUENCE_CLASSIFICATION: dict[str, Any] = {
