@@ -295,7 +295,7 @@ def _remarks(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
         labels, it = (
             ("the label", "it is") if len(lacking) == 1 else (f"any of the {len(lacking):,} labels", "they are")
         )
-        of_all = "" if prepared.settings["kind"] == "tagging" else ", nor are averages over all labels"
+        of_all = ", nor are averages over all labels" if kind_of(prepared).averages_labels else ""
         consequence = "not learned" if split.name == "train" else f"not measured{of_all}"
         yield f"no example has {labels} {shown}, so {it} {consequence}"
     if is_constant(prepared, split):

@@ -152,7 +152,7 @@ def open_kind(settings: CommonPredictSettings) -> Kind:
 
 
 def kind_of_model(hub: RobertaHub) -> str:
-    """The kind of task that a model was fine-tuned for; if it was not, embedding where it says how, or fill_mask.
+    """The kind of task that a model was fine-tuned for, else the kind that its head or settings describe, or fill_mask.
 
     Raises:
         ValueError: if the checkpoint does not say it and its heads leave it open.
@@ -160,12 +160,15 @@ def kind_of_model(hub: RobertaHub) -> str:
     trained = kind_of_training(hub.trained_on)
     if trained is not None:
         return trained
-    for name in ("question_answering", "tagging", "summary"):
-        if hub.heads_of(kind_class(name).head):
+    classes = {name: kind_class(name) for name in KINDS}
+    shared = ("", "masked_lm", "classification")  # by several kinds, or by models of any
+    for name, kind in classes.items():
+        if kind.head not in shared and hub.heads_of(kind.head):
             return name
     heads = hub.heads_of("classification")
     if not heads:
-        return "embedding" if "pooling" in hub.trained_on.get("settings", {}) else "fill_mask"
+        settings = hub.trained_on.get("settings", {})
+        return next((name for name, kind in classes.items() if kind.is_described_by(settings)), "fill_mask")
     if all(hub.num_classes(head) > 1 for head in heads):
         return "classification"
     raise ValueError(

@@ -79,12 +79,6 @@ class CommonPredictSettings(Checked):
     )
     head: str | None = setting(None, "name of the head, if the model has several")
     top_k: int = setting(5, "tokens for each mask, candidates for each question", smallest=1)
-    pooling: Literal["mean", "first", "max"] | None = setting(
-        None,
-        "embeddings: the mean over all tokens, the features of <s>, or the largest values (default: as in training, "
-        "or mean)",
-    )
-    normalize: bool = setting(False, "embeddings: give vectors the length 1, if they have not in training")
     null_threshold: float | None = setting(
         None,
         "question_answering: probability of no answer above which none is given",
@@ -93,7 +87,6 @@ class CommonPredictSettings(Checked):
         smallest=0,
         largest=1,
     )
-    valid_sequences: bool = setting(False, "tags: the most probable sequence among those that are valid")
     num_sentences: int | None = setting(None, "sentences of a summary", default_text=3, smallest=1)
     length_share: float | None = setting(
         None,

@@ -35,7 +35,7 @@ from roberta_plugin.tables import ENDINGS, Format, without_compression
 _ROWS_AT_ONCE = 4096
 _FORMATS: tuple[Format, ...] = ("jsonl", "csv", "tsv", "parquet")
 _INSTEAD = {
-    ".npy": 'Name a .parquet file: numpy.stack(pandas.read_parquet(FILE)["embedding"]) is the array.',
+    ".npy": "Name a .parquet file: numpy.stack(pandas.read_parquet(FILE)[COLUMN]) is the array of vectors.",
     ".arrow": "Name a .parquet file: pyarrow.parquet.read_table(FILE) is the table.",
 }
 

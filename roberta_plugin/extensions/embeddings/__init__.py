@@ -3,7 +3,7 @@
 kind               a text -> a vector
 similarity         vectors -> cosines, and ranks of the right texts
 dataset            batches
-table_options      options of tables of your own
+table_options      options of tables of your own, and of predictions
 training           the losses
 training_options   options of fairseq-train
 """
@@ -25,6 +25,7 @@ EXTENSION = Extension(
         )
     },
     own_options={"embeddings": ".table_options:EmbeddingTableOptions"},
+    predict_options={"embeddings": ".table_options:EmbeddingPredictOptions"},
     trainings={
         "roberta_embedding": TrainingEntry(
             ".training_options:RobertaEmbeddingConfig", ".training_options:RobertaEmbeddingCriterionConfig"

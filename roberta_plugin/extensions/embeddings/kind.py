@@ -211,6 +211,11 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
 
     @classmethod
     @override
+    def is_described_by(cls, settings: Mapping[str, Any]) -> bool:
+        return "pooling" in settings
+
+    @classmethod
+    @override
     def may_differ(cls, setting: str) -> bool:
         return setting not in ("kind", *_POOLINGS)  # a model of vectors can be compared by any texts
 

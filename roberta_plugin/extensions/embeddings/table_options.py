@@ -1,11 +1,13 @@
-"""Options of tables of texts that get vectors."""
+"""Options of tables of texts that get vectors, and of predictions."""
 
 from __future__ import annotations
 
 from argparse import BooleanOptionalAction
 from dataclasses import dataclass
+from typing import Literal
 
 from roberta_plugin.finetuning.options import TaskOptions, of_kinds, option, set_texts
+from roberta_plugin.settings import Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,3 +56,15 @@ class EmbeddingTableOptions(TaskOptions):
                 f"--score-range {self.score_range[0]:g} {self.score_range[1]:g}: give the lowest score first, then the "
                 "highest."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingPredictOptions(Checked):
+    """Options of `roberta predict`."""
+
+    pooling: Literal["mean", "first", "max"] | None = setting(
+        None,
+        "embeddings: the mean over all tokens, the features of <s>, or the largest values (default: as in training, "
+        "or mean)",
+    )
+    normalize: bool = setting(False, "embeddings: give vectors the length 1, if they have not in training")

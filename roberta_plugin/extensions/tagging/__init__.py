@@ -9,7 +9,7 @@ layout             words -> tokens in overlapping windows, a split of them
 dataset            batches
 head               classes of tokens
 hub                methods of RobertaHub
-table_options      options of tables of your own
+table_options      options of tables of your own, and of predictions
 options            options of roberta prepare and of the scoring
 training           the loss
 training_options   options of fairseq-train
@@ -34,6 +34,7 @@ EXTENSION = Extension(
     heads={"token": HeadEntry(".head:TokenHead", ".hub:predict")},
     hub_methods={"token_logits": ".hub:token_logits"},
     own_options={"tagging": ".table_options:TaggingTableOptions"},
+    predict_options={"tagging": ".table_options:TaggingPredictOptions"},
     trainings={
         "roberta_tagging": TrainingEntry(
             ".training_options:RobertaTaggingConfig", "roberta_plugin.criterions.finetuning_options:LabelsConfig"

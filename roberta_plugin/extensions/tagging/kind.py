@@ -88,6 +88,7 @@ class Tagging(TableKind):
     has_labels = can_smooth = True
     numbers_labels = knows_no_label = True
     outputs = ("token_logits",)
+    averages_labels = False  # entities of all types are counted together
     scoring = ("valid_sequences",)
     free_settings = (
         *("doc_stride", "label_pieces", "context"),

@@ -83,7 +83,7 @@ def unified(
 
     Args:
         splits: as the files have them; those without tags stay as they are.
-        scheme: one of `kinds.SCHEMES`; None: it is found out.
+        scheme: one of `options.SCHEMES`; None: it is found out.
         option: that names the column of the tags.
         strict: refuse tags that are not valid in their scheme, instead of warning of them.
         needs_entities: refuse plain tags.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roberta_plugin.finetuning.kinds import SCHEMES
 from roberta_plugin.finetuning.options import FileOptions, option
+
+SCHEMES = ("iob1", "iob2", "ioe1", "ioe2", "iobes", "bmes", "bilou", "io", "plain")
+"""How files of tagged words mark entities (`notations`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

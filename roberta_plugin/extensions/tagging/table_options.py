@@ -1,11 +1,12 @@
-"""Options of tables of tagged words."""
+"""Options of tables of tagged words, and of predictions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roberta_plugin.finetuning.kinds import SCHEMES
+from roberta_plugin.extensions.tagging.options import SCHEMES
 from roberta_plugin.finetuning.options import TaskOptions, of_kinds, option
+from roberta_plugin.settings import Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,3 +20,10 @@ class TaggingTableOptions(TaskOptions):
         goes_with=of_kinds("tagging"),
         choices=SCHEMES,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingPredictOptions(Checked):
+    """Options of `roberta predict`."""
+
+    valid_sequences: bool = setting(False, "tags: the most probable sequence among those that are valid")

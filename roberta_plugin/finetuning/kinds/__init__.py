@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 ScoreMethod = Literal["pll", "pll-word-l2r", "unmasked"]
 """How a masked LM scores a text (`roberta_plugin/hub/scoring.py`)."""
 
-SCHEMES = ("iob1", "iob2", "ioe1", "ioe2", "iobes", "bmes", "bilou", "io", "plain")
-"""How files of tagged words mark entities (`tag_notations`)."""
-
 
 def own_kinds() -> tuple[str, ...]:
     """The kinds that tables of your own can have."""

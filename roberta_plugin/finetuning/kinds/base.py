@@ -124,6 +124,8 @@ class Kind(ABC):
     """Name of the fairseq task and criterion that train it."""
     has_labels: ClassVar[bool] = False
     """Whether its classes have names."""
+    averages_labels: ClassVar[bool] = True
+    """Whether averages over its labels need examples of each of them."""
     can_smooth: ClassVar[bool] = False
     """Whether its loss is a cross-entropy over labels, of which --label-smoothing spreads a share."""
     can_pack: ClassVar[bool] = True
@@ -232,6 +234,11 @@ class Kind(ABC):
 
     def keeps_rows(self, labels: Sequence[str]) -> bool:
         """Whether a training keeps the rows of a head that it starts from, if only these labels are among its own."""
+        return False
+
+    @classmethod
+    def is_described_by(cls, settings: Mapping[str, Any]) -> bool:
+        """True if the settings of a model without a task or a head that was fine-tuned are those of this kind."""
         return False
 
     @classmethod
