@@ -201,8 +201,9 @@ class Watch(TorchDispatchMode):
         _require(a.size(1) % 16 == b.size(1) % 16 == 0, f"sizes {tuple(a.shape)} and {tuple(b.shape)}")
         formats = (a.dtype, b.dtype)
         _require(torch.float8_e4m3fn in formats, f"no product of {formats[0]} and {formats[1]}")
-        for scale in (given.scale_a, given.scale_b):
-            _require(scale.dtype == torch.float32 and scale.numel() == 1, "a scale is one number in fp32")
+        for scale, of_rows in ((given.scale_a, (a.size(0), 1)), (given.scale_b, (1, b.size(1)))):
+            _require(scale.dtype == torch.float32 and scale.is_contiguous(), "scales in fp32, without gaps")
+            _require(scale.numel() == 1 or scale.shape == of_rows, "a scale is one number, or one for each row")
             _require(scale.device == a.device, f"a scale on {scale.device}")
 
     @staticmethod

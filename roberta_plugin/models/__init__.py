@@ -7,6 +7,7 @@ attention              self-attention and the choice among its backends
 positions              rotary positions, and which layers attend to a local window
 attention_kernels      their signature; attention on a CPU, and of packed rows on a GPU
 hopper_attention       attention of packed rows by cuDNN and FlashAttention-3
+fp8                    a training's products in 8-bit floating point
 compiling              torch.compile of layers, embeddings, head and loss
 heads                  features                   -> logits of the vocabulary, next sentences, classes, tags, spans
 linear_cross_entropy   features, labels           -> loss, without holding all logits

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from roberta_plugin.models.attention import BACKEND_NAMES, check_options
 from roberta_plugin.models.encoder import GATES, NORMS, PARTS, num_groups
+from roberta_plugin.models.fp8 import check_sizes
 from roberta_plugin.settings import check_values, flag, is_given, setting
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -174,6 +175,12 @@ class FastRobertaConfig(FairseqDataclass):
         "start, faster steps on a GPU",
         on_resume="free",
     )
+    fp8_products: bool = setting(
+        False,
+        "with --bf16 on an H100 or newer: products of all layers but the last in 8-bit floating point, a scale for "
+        "each row; weights, checkpoints and validations stay as they are. Not measured yet: compare a loss curve first",
+        on_resume="free",
+    )
     gradient_sum: GRADIENT_SUMS = setting(  # type: ignore[valid-type]
         "half",
         "of the ranks' gradients under --bf16 and --fp16. half: in that type; fp32: rounded once, for 2 bytes more a "
@@ -302,6 +309,8 @@ def check_config(cfg: FastRobertaConfig) -> None:
             "--init-attention neighbors, as recipes have it, sets embeddings of positions, and --position-encoding "
             "rotary has none: give --init-attention random."
         )
+    if cfg.fp8_products:
+        check_sizes(cfg.encoder_embed_dim, cfg.encoder_ffn_embed_dim)
     check_options(
         str(cfg.attention_backend),
         dropout_prob=cfg.attention_dropout,

@@ -60,6 +60,7 @@ from roberta_plugin.models.encoder import (
     share,
 )
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
+from roberta_plugin.models.fp8 import check_device, use_fp8
 from roberta_plugin.models.head_parameters import reconcile_heads
 from roberta_plugin.models.heads import MaskedLMHead, SequenceHead, pool, pool_windows
 from roberta_plugin.models.hopper_attention import PackedKernel
@@ -318,6 +319,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
                 f"--attention-window {cfg.attention_window} reaches over whole blocks of {encoder.max_positions()} "
                 "positions: all layers attend to all positions."
             )
+        if cfg.fp8_products:
+            use_fp8(encoder.sentence_encoder.layers)
         if cfg.compile_layers:
             self.compile_parts()
 
@@ -495,6 +498,18 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             and is_served
             and is_exact(device, dtype, has_windows=self.cfg.attention_window is not None)
         )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by our tasks before an epoch, when the model is where it trains."""
+        weight = self.encoder.lm_head.bias
+        if self.cfg.fp8_products:
+            check_device(weight.device, weight.dtype, is_compiled=self.cfg.compile_layers)
+        if not (backend := named_backend(self.cfg)).serves_padded:
+            try:
+                backend.assert_supported(weight.device, dropout_prob=self.cfg.attention_dropout)
+            except RuntimeError as error:
+                raise ValueError(str(error)) from None
+        super().set_epoch(epoch)
 
     def set_num_updates(self, num_updates: int) -> None:
         """Called by fairseq's tasks before each step; the first call sets precision and memory of its products."""

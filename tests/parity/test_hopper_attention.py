@@ -107,6 +107,7 @@ def test_what_a_machine_lacks_is_one_sentence(monkeypatch):
     for name in NAMES:
         said = f"'{name}' needs a GPU, found device 'cpu'. Use --attention-backend auto."
         refused(said, choose_backend, name, device=torch.device("cpu"), is_packed=True, error=RuntimeError, **options)
+        refused(said, our_model(attention_backend=name).set_epoch, 1)
         refused("does not serve padded batches", choose_backend, name, device=torch.device("cpu"), **options)
     cuda = torch.device("cuda")
     monkeypatch.setattr(hopper_attention, "capability", lambda _: (8, 0))
