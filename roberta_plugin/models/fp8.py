@@ -4,8 +4,8 @@
     backward   dL/dx      the gradient and W in e4m3, likewise
                dL/dW      in bf16: it adds up over all tokens of a batch, and its rounding would reach the weights
 
-Sums are in fp32, results in bf16. This is torchao's recipe "rowwise_with_gw_hp" by torch's own operator. Rounding to fp8
-is one kernel where layers are compiled (`--compile-layers`). The last layer and the heads stay in bf16, and so do
+Sums are in fp32, results in bf16. This is torchao's recipe "rowwise_with_gw_hp" by torch's own operator. Where layers
+are compiled (`--compile-layers`), rounding to fp8 is one kernel. The last layer and the heads stay in bf16, and so do
 answers and validations: weights, checkpoints and exports are what they were.
 
 Shapes: M rows, K inputs, N outputs.
@@ -80,8 +80,8 @@ def check_device(device: torch.device, dtype: torch.dtype, *, is_compiled: bool)
         )
     if not is_compiled:
         logger.warning(
-            f"{OPTION} without --compile-layers: rounding to fp8 takes several kernels, and more time than the products "
-            "save. Add --compile-layers."
+            f"{OPTION} without --compile-layers: rounding to fp8 takes several kernels, and more time than the "
+            "products save. Add --compile-layers."
         )
 
 
