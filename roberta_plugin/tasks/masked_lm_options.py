@@ -85,8 +85,8 @@ class MaskedLMConfig(FairseqDataclass):
     )
     pad_to_multiple: int = setting(
         1,
-        "pad every batch to a multiple of this many tokens (8 suits tensor cores), at most to those of a full batch: "
-        "with the tokens of a batch, all packed rows are of one length, as compiled layers like it",
+        "pad every batch to a multiple of this many tokens (8 suits tensor cores), at most to a full batch; "
+        "--max-tokens gives all packed rows one length, for compiled layers",
         smallest=1,
     )
     pack_sequences: bool = setting(

@@ -1,5 +1,6 @@
 """Studies: variants of pretraining with seeds at an equal budget, compared as in the paper's Tables 1 to 3.
 
+command       the verb `roberta study`
 study_file    the study file      -> variants, seeds, budget, probes; paper.yaml has the paper's rows
 plan          variants, data      -> options, updates, tokens, FLOPs; unequal budgets are refused
 study         a study file        -> sweep, perplexity, fine-tuning, report; resumes

@@ -12,8 +12,9 @@ What the classes are made of:
     tables              what a kind offers for tables of your own
     texts               what kinds of texts and pairs share, such as texts that are too long
     outputs             a model's raw outputs for a split, thresholds and temperatures -> entries, metrics, tables
-    metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds; those of SQuAD
+    metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds
     scripts             text without spaces        -> characters and words, which F1 compares
+    answer_scores       answers that are texts     -> exact match and F1, by the scripts of SQuAD
     bag_of_words        texts of a split           -> TF-IDF, and labels by it, a baseline
     usage               the code of model cards that gives a kind's answers by transformers
     foreign_rows        rows as other programs export them, read or refused with the row as it should be
