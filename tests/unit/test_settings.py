@@ -248,7 +248,8 @@ def test_what_a_field_declares_is_checked(name):
             values = values() if callable(values) else values
             outside = [None] if None not in values else []
             outside += [each for each in choices_of(items[other], hints[other]) if values and each not in values][:1]
-            for without in outside or [items[other].default]:
+            default = items[other].default
+            for without in outside or ([] if values and default in values else [default]):
                 said = refusal(kind, **{**others, item.name: known, other: without})
                 assert said.startswith(f"{option} goes with {flag(items[other])}"), said
                 assert said.endswith(f"leave {option} out.") and all(each in said for each in values if each), said
