@@ -67,5 +67,5 @@ def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    """Whether two values of JSON are equal; true is not 1."""
+    """True if two values of JSON are equal; true is not 1."""
     return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)

@@ -116,7 +116,7 @@ def only_process(folder: Path, refusal: str, *, patience_s: float = 0.0) -> Iter
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock; False if there is no such file."""
+    """True if a process holds the lock; False if there is no such file."""
     try:
         return _is_flocked(path)
     except OSError as error:
@@ -239,7 +239,7 @@ def _is_elsewhere(owner: dict[str, Any]) -> bool:
 
 
 def _is_held(path: Path, owner: dict[str, Any]) -> bool:
-    """Whether a lock without flock is held: by a process of this machine, or by the word of another one."""
+    """True if a lock without flock is held by a process of this machine, or another machine claims it."""
     if not owner or _is_elsewhere(owner):
         return bool(owner)
     if any(map(_has_mark, _descriptors(path))):
@@ -260,7 +260,7 @@ def _is_alive(pid: Any) -> bool:
 
 
 def _has_mark(descriptor: Path) -> bool:
-    """Whether a descriptor, as /proc/PID/fd/N, is marked as a lock's."""
+    """True if a descriptor, as /proc/PID/fd/N, is marked as a lock's."""
     try:
         shown = (descriptor.parent.parent / "fdinfo" / descriptor.name).read_text()
     except OSError:

@@ -151,7 +151,7 @@ def convert(kind: type[T], values: Mapping[str, Any], *, where: str) -> T:
 
 
 def is_null(value: Any) -> bool:
-    """Whether a value of YAML stands for "not given"."""
+    """True if a value of YAML stands for "not given"."""
     return isinstance(value, str) and value in _NULLS
 
 
@@ -235,7 +235,7 @@ def limits_of(has: Mapping[str, Any]) -> str:
 
 
 def is_given(settings: Any, item: dataclasses.Field[Any]) -> bool:
-    """Whether an option has a value that is not its default."""
+    """True if an option has a value that is not its default."""
     value = _value_of(settings, item)
     return value is not None and value != _default_of(item)
 
@@ -348,7 +348,7 @@ def _value_of(settings: Any, item: dataclasses.Field[Any]) -> Any:
 
 
 def _is_within(value: Any, has: Mapping[str, Any]) -> bool:
-    """Whether a number is within the limits; nan and the infinities are within none."""
+    """True if a number is within the limits; nan and the infinities are within none."""
     return bool(
         value >= has.get("smallest", -math.inf)
         and value <= has.get("largest", math.inf)

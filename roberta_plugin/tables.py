@@ -299,7 +299,7 @@ def text_lines(path: Path | None, *, on_read: Callable[[int], None] = lambda num
 
 
 def is_live(path: Path | None) -> bool:
-    """Whether the rows of a file, or of standard input, may come one by one, as from a pipe or a terminal."""
+    """True if the rows of a file, or of standard input, may come one by one, as from a pipe or a terminal."""
     if path is not None:
         return is_stream(str(path))
     try:

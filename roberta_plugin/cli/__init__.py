@@ -189,7 +189,7 @@ def _drop_output() -> None:
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Whether memory has run out, in the words of Python, of the loader of libraries, of torch and of oneDNN."""
+    """True if an error says that memory has run out: as Python, the loader of libraries, torch or oneDNN says it."""
     if isinstance(error, MemoryError):
         return True
     is_of_a_library = isinstance(error, ImportError | RuntimeError) or type(error) is OSError

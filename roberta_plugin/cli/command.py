@@ -48,7 +48,7 @@ class Command:
     skip: Collection[str] = ()  # fields that are no options here
     optional: Collection[str] = ()  # fields that need not be given here, though they have no default
     takes_further: bool = False
-    """Whether further options are those of another program: the function gets them as `further`."""
+    """True if further options belong to another program; the function gets them as `further`."""
     stages: Sequence[Stage] = ()  # of the options that each TASK has besides; the settings get them as `options`
     if_interrupted: str = ""  # how it goes on after Ctrl-C or SIGTERM
     add: Callable[[argparse.ArgumentParser], None] | None = None

@@ -240,7 +240,7 @@ def shown_state(job: Job, status: Status | None) -> str:
 
 
 def is_silent(status: Status) -> bool:
-    """Whether rank 0 should have written since: the training hangs, validates or saves."""
+    """True if rank 0's last status is overdue: the training hangs, validates or saves."""
     an_update = 0.0 if not status.updates_per_second else 1 / status.updates_per_second
     return age(status) > max(SILENT_S, 10 * an_update)
 

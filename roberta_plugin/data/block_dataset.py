@@ -36,13 +36,13 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
 
     epoch = 1
     pack = False
-    """Whether the blocks of a batch lie end to end in one row instead of being padded."""
+    """True if the blocks of a batch lie end to end in one row instead of being padded."""
     pad_to_multiple = 1
     """The width of a batch is a multiple of this."""
     max_length = 0
     """The most tokens of a block; 0 if that is not known."""
     counts_updates = False
-    """Whether batches depend on the number of updates; `make_batch` then takes `updates`."""
+    """True if batches depend on the number of updates; `make_batch` then takes `updates`."""
     update_sequences: int | None = None
     """Blocks of an update on all ranks, if this number is fixed for any number of ranks."""
 
@@ -143,7 +143,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         return self.lengths(addresses.indices)
 
     are_equal_in_length = False
-    """Whether all blocks, except one per file, have as many tokens as the longest."""
+    """True if all blocks, except one per file, have as many tokens as the longest."""
 
     @property
     def longest(self) -> int:

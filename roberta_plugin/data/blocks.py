@@ -60,7 +60,7 @@ class Blocks(Protocol):
 
     @property
     def are_equal_in_length(self) -> bool:
-        """Whether all blocks but the last have the same length, so sorting by length would save no padding."""
+        """True if all blocks but the last have the same length, so sorting by length would save no padding."""
         ...
 
 

@@ -113,7 +113,7 @@ def remedy(model: Any = None) -> str:
 
 
 def has_diverged(loss: float, *, num_symbols: int = _MOST_SYMBOLS) -> bool:
-    """Whether a loss, in bits per token, is far above that of symbols drawn from the vocabulary with equal chances."""
+    """True if a loss, in bits per token, is far above that of symbols drawn from the vocabulary with equal chances."""
     return not loss < math.log2(num_symbols) + 2
 
 

@@ -62,7 +62,7 @@ class MaskingRecipe:
 
     @property
     def has_spans(self) -> bool:
-        """Whether spans are chosen instead of single tokens (or words)."""
+        """True if spans are chosen instead of single tokens (or words)."""
         return self.multiple_length > 1 or self.stdev > 0
 
     def check(self) -> None:

@@ -111,27 +111,27 @@ class TextInput:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is a URL."""
+        """True if it is a URL."""
         return is_url(self.path)
 
     @property
     def is_columnar(self) -> bool:
-        """Whether it is Parquet or Arrow, whose columns and row groups can be read apart."""
+        """True if it is Parquet or Arrow, whose columns and row groups can be read apart."""
         return self.form in ("parquet", "arrow")
 
     @property
     def is_table(self) -> bool:
-        """Whether it has rows and columns."""
+        """True if it has rows and columns."""
         return self.is_columnar or self.form in ("csv", "tsv")
 
     @property
     def is_sequential(self) -> bool:
-        """Whether it can only be read from its beginning."""
+        """True if it can only be read from its beginning."""
         return not self.is_columnar and (self.is_stream or bool(self.suffix) or self.is_table or self.is_remote)
 
     @property
     def is_hashed_when_read(self) -> bool:
-        """Whether it is read once, so that its hash is computed meanwhile."""
+        """True if it is read once, so that its hash is computed meanwhile."""
         return self.is_stream or (self.is_remote and self.is_sequential)
 
     def identity(self, *, is_fresh: bool = False) -> tuple[str, int, int | str, str]:
@@ -308,7 +308,7 @@ def _content(path: str, key: str, kind: type) -> dict[str, Any] | None:
 
 
 def is_stream(path: str) -> bool:
-    """Whether it is a pipe, a terminal or another device."""
+    """True if it is a pipe, a terminal or another device."""
     try:
         mode = os.stat(path).st_mode
     except OSError:

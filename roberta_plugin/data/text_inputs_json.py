@@ -21,7 +21,7 @@ _BY_COLUMN = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\{\s*"0"\s*:')  # as pan
 
 
 def looks_like_json_lines(head: bytes) -> bool:
-    """Whether the first line of a text that begins with `head` is a JSON object."""
+    """True if the first line of a text that begins with `head` is a JSON object."""
     head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not _BEGIN_OF_OBJECT.match(head):
         return False

@@ -1,4 +1,4 @@
-"""Whether the quotation marks of a TSV file enclose cells, as in CSV, or belong to the texts: by what every row shows.
+"""Decides from all rows of a TSV file if quotation marks enclose cells, as in CSV, or belong to the texts.
 
 Two sorts of files have this name. In plain ones, as GLUE's official files, a quotation mark is an ordinary character.
 pandas, R, Excel and Python's `csv` write the other sort, CSV with tabs: a cell with a quotation mark, a tab or a line
@@ -42,7 +42,7 @@ class Cell(NamedTuple):
 
     @property
     def is_stray(self) -> bool:
-        """Whether it has quotation marks that enclose nothing."""
+        """True if it has quotation marks that enclose nothing."""
         return not self.is_enclosed and '"' in self.text
 
 
@@ -76,7 +76,7 @@ class Quotes:
             yield [line]
 
     def are_enclosing(self) -> bool | None:
-        """Whether the quotation marks enclose cells; None: no cell begins with one.
+        """True if quotation marks enclose cells; None if no cell begins with one.
 
         Raises:
             ValueError: if the rows contradict each other, or leave it open.

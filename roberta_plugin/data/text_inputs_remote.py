@@ -54,7 +54,7 @@ class RemoteError(OSError):
 
 
 def is_url(name: str) -> bool:
-    """Whether a name is a URL, and not a path of this machine."""
+    """True if a name is a URL, and not a path of this machine."""
     return _URL.match(name) is not None and not name.startswith("file://")
 
 
@@ -142,7 +142,7 @@ def open_url(url: str, *, is_sequential: bool) -> Any:
 
 
 def is_web_page(url: str, head: bytes) -> bool:
-    """Whether a URL answers with a page in HTML, as those of logins, by what its server or its first bytes say."""
+    """True if a URL answers with an HTML page, such as a login form, by its server or its first bytes."""
     if re.match(rb"(\xef\xbb\xbf)?\s*<(!doctype\s+html|html)[\s>]", head, re.IGNORECASE):
         return True
     with _explained(url):

@@ -386,7 +386,7 @@ class _Dialect(NamedTuple):
     delimiter: str
     is_quoted: bool
     is_unknown: bool = False
-    """Whether its rows have not been looked at, as of a pipe."""
+    """True if its rows have not been looked at, as in a pipe."""
 
     @property
     def remedy(self) -> str:
@@ -437,7 +437,7 @@ def _dialect(lines: TextLines, form: Form, wanted: str | None) -> _Dialect:
 
 @functools.lru_cache(maxsize=2**10)
 def _is_quoted(source: TextInput, _identity: tuple[Any, ...]) -> bool:
-    """Whether the quotation marks of a TSV file enclose its cells."""
+    """True if the quotation marks of a TSV file enclose its cells."""
     quotes = Quotes(source.name)
     lines = each(lines_of_table(source, on_read=lambda num_bytes: None))
     for _ in quotes.note("\n" if isinstance(line, BadLineError) else line for line in lines):

@@ -152,11 +152,11 @@ class Vocabulary:
         return self._ids.get(symbol, self.unk_id)
 
     def never_masked(self) -> NDArray[np.bool_]:
-        """Whether each id must not be masked: <s> <pad> </s> <unk> <mask> and madeupwordNNNN (V,)."""
+        """True for ids that must not be masked: <s> <pad> </s> <unk> <mask> and madeupwordNNNN (V,)."""
         return self._is_no_text.copy()
 
     def never_drawn(self) -> NDArray[np.bool_]:
-        """Whether each id must not be a random replacement: as `never_masked`, and overwritten ids (V,)."""
+        """True for ids that must not be random replacements: as `never_masked`, and overwritten ids (V,)."""
         never = self._is_no_text.copy()
         never[[index for index, symbol in enumerate(self.symbols) if self._ids[symbol] != index]] = True
         return never
@@ -174,12 +174,12 @@ class Vocabulary:
         return back
 
     def word_starts(self, tokenizer: Tokenizer) -> NDArray[np.bool_]:
-        """Whether each model id begins a word; an id that the tokenizer lacks is a word by itself (V,)."""
+        """True for model ids that begin a word; an id that the tokenizer does not have is a word by itself (V,)."""
         back = self.model_to_tokenizer(tokenizer)
         return np.where(back < 0, True, tokenizer.word_starts()[back])
 
     def word_ends(self, tokenizer: Tokenizer) -> NDArray[np.bool_]:
-        """Whether a word begins after each model id whatever follows: added tokens, which touch no word (V,)."""
+        """True for model ids after which a word begins whatever follows: added tokens, which touch no word (V,)."""
         back = self.model_to_tokenizer(tokenizer)
         return back >= len(base_of(tokenizer).symbols)
 

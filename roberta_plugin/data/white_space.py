@@ -30,7 +30,7 @@ def rstrip(text: str) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text is empty or holds white space alone."""
+    """True if a text is empty or holds white space alone."""
     return not strip(text)
 
 

@@ -360,7 +360,7 @@ def make_log_folder(log_file: str | None) -> None:
 
 
 def _is_of_others(error: Exception, *classes: Any) -> bool:
-    """Whether an error comes from a package of these classes that is neither ours nor fairseq's."""
+    """True if an error comes from a package of these classes that is neither ours nor fairseq's."""
     ours = {"roberta_plugin", "fairseq"}
     bases = [base for kind in classes if isinstance(kind, type) for base in kind.__mro__]
     packages = {_package(base.__module__) for base in bases} - {"builtins", "torch"} | ours

@@ -98,7 +98,7 @@ def before_backward(optimizer: Any, model: Any) -> None:
 
 
 def adds_up_among_ranks(model: Any) -> bool | None:
-    """Whether the wrapper all-reduces during backward; None if unknown."""
+    """True if the wrapper all-reduces during backward; None if unknown."""
     if not has_ranks():
         return False
     answer = getattr(model, "require_backward_grad_sync", None)  # torch's DistributedDataParallel
@@ -108,7 +108,7 @@ def adds_up_among_ranks(model: Any) -> bool | None:
 
 
 def has_ranks() -> bool:
-    """Whether several processes train together."""
+    """True if several processes train together."""
     distributed = torch.distributed
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 

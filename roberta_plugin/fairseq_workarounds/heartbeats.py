@@ -481,7 +481,7 @@ def watched() -> Iterator[None]:
 
 
 def is_of_collective(error: Exception) -> bool:
-    """Whether another rank may be the cause."""
+    """True if another rank may be the cause."""
     is_known = isinstance(error, dist.DistError) or any(name in str(error) for name in ("gloo", "NCCL", "Connection"))
     return isinstance(error, RuntimeError) and is_known
 

@@ -109,7 +109,7 @@ def state_of(trainer: Any) -> LateReads:
 
 
 def may_read_late(trainer: Any) -> bool:
-    """Whether the training is one of those that need not look at an update before the next."""
+    """True if the training need not look at an update before the next."""
     cfg = trainer.cfg
     return (
         is_on_gpu(trainer)
@@ -121,12 +121,12 @@ def may_read_late(trainer: Any) -> bool:
 
 
 def is_on_gpu(trainer: Any) -> bool:
-    """Whether the host can run ahead of the device."""
+    """True if the host can run ahead of the device."""
     return is_gpu(trainer.device)
 
 
 def is_gpu(device: torch.device) -> bool:
-    """Whether it is a GPU."""
+    """True if it is a GPU."""
     return device.type == "cuda"
 
 

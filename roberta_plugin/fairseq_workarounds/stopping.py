@@ -114,7 +114,7 @@ class Interruption(StopSignals):
         self.is_training = False
 
     def is_to_stop(self, trainer: Any) -> bool:
-        """Whether to stop after the update just made; the same on all ranks."""
+        """True if the training stops after the update just made; the same on all ranks."""
         return self.is_training and (
             self.is_agreed or (self.received is not None and trainer.data_parallel_world_size == 1)
         )
@@ -278,7 +278,7 @@ class EndedEpoch:
 
 
 def is_last_update(cfg: Any, trainer: Any, epoch_itr: Any, *, end_of_epoch: bool) -> bool:
-    """Whether the training ends with this update, so that a stop is pointless."""
+    """True if the training ends with this update, so that a stop is pointless."""
     if 0 < cfg.optimization.max_update <= trainer.get_num_updates():
         return True
     if 0 < cfg.optimization.stop_time_hours < trainer.cumulative_training_time() / 3600:  # equal on all ranks

@@ -342,7 +342,7 @@ def prepare_checkpoints(save_dir: Path) -> str:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether the checksum of every part of the file matches."""
+    """True if the checksum of every part of the file matches."""
     try:
         return fault_of(path) is None
     except OSError:

@@ -152,7 +152,7 @@ class Section:
     line: int | None = None
 
     def __bool__(self) -> bool:
-        """Whether anything stands here."""
+        """True if the section holds anything."""
         return bool(self.content)
 
     def subsection(self, name: str, default: Any = "") -> Section:

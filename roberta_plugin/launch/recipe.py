@@ -97,7 +97,7 @@ class LaunchSettings(Resources):
 
     @property
     def is_cpu(self) -> bool:
-        """Whether fairseq-train runs without GPUs."""
+        """True if fairseq-train runs without GPUs."""
         return "--cpu" in self.train
 
     @property

@@ -141,7 +141,7 @@ def free_pair(first: int) -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Whether a server could listen at this port now, on all addresses; lingering connections do not matter."""
+    """True if a server could listen at this port now, on all addresses; lingering connections do not matter."""
     for family in (socket.AF_INET6, socket.AF_INET) if socket.has_dualstack_ipv6() else (socket.AF_INET,):
         try:
             with socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6):

@@ -382,7 +382,7 @@ def check_text(texts: Mapping[str, Any]) -> None:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of this name holds a secret, as HF_TOKEN, WANDB_API_KEY or DB_PASS."""
+    """True if a variable of this name holds a secret, as HF_TOKEN, WANDB_API_KEY or DB_PASS."""
     return _SECRET.search(name.upper()) is not None
 
 

@@ -182,7 +182,7 @@ def read_end(output_dir: Path, *, job_id: str, attempt: int, code: int) -> End:
 
 
 def _is_newer(checkpoints: Sequence[Path], started: Path, job_id: str, attempt: int) -> bool:
-    """Whether a checkpoint is newer than the start of training; the file server's clock sets both times."""
+    """True if a checkpoint is newer than the start of training; the file server's clock sets both times."""
     mark = _read(started)
     if (mark.get("job_id"), mark.get("attempt")) != (job_id, attempt):
         return False

@@ -49,7 +49,7 @@ class Job(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """Whether it waits, runs or ends."""
+        """True if it waits, runs or ends."""
         return self.state in ACTIVE_STATES
 
 

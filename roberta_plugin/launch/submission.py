@@ -402,7 +402,7 @@ def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> t
 
 
 def _differs(source: Path, copy: Path) -> bool:
-    """Whether a folder of code differs from its copy."""
+    """True if a folder of code differs from its copy."""
 
     def files(folder: Path) -> dict[Path, bytes]:
         paths = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]

@@ -116,7 +116,7 @@ class UpdateHook:
         return losses, is_done
 
     def _agree(self, trainer: Any, *wishes: bool) -> list[bool]:
-        """Whether any rank got a signal, and has one of the other wishes."""
+        """True if any rank got a signal, and the same for each of the other wishes; all ranks get the same answers."""
         return agree([self._stop.received is not None, *wishes], device=trainer.device)
 
     def _agree_late(self, trainer: Any, *wishes: bool) -> list[bool]:

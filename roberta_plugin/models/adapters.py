@@ -137,7 +137,7 @@ def _adapters_of(state: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _is_alike(ours: Tensor, theirs: Tensor) -> bool:
-    """Whether an entry of the same name is of the same shape, and a scale also the same number."""
+    """True if an entry of the same name is of the same shape, and a scale also the same number."""
     if ours.shape != theirs.shape:
         return False
     return ours.dim() > 0 or math.isclose(float(ours), float(theirs), rel_tol=1e-2)

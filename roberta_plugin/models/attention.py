@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from typing_extensions import override
 
 from roberta_plugin.models import attention_kernels
 from roberta_plugin.models.attention_kernels import (
@@ -57,8 +58,8 @@ class SdpaAttention(MaskedAttention):
 
     name = "sdpa"
 
+    @override
     def attend_where(self, allowed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, dropout_prob: float) -> Tensor:
-        """See `MaskedAttention`."""
         with exact_dropout(q.device, dropout_prob):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout_prob)
 
@@ -86,8 +87,8 @@ class EagerAttention(MaskedAttention):
 
     name = "eager"
 
+    @override
     def attend_where(self, allowed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, dropout_prob: float) -> Tensor:
-        """See `MaskedAttention`."""
         logits = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # -> (B, H, Q, T)
         if allowed is not None:
             # Not minus infinity, which would make a row with only padding NaN
@@ -110,7 +111,7 @@ class OneDnnAttention(AttentionBackend):
             )
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`; other types than fp32 go to `eager`, except bf16 where products are made in it."""
+        """Other types than fp32 are computed by `eager`, except bf16 where products are made in bf16."""
         is_rounded = rounds() and q.dtype == torch.bfloat16 and bool(q.numel())
         attend = attention_kernels.attend if serves(q, k, v) or is_rounded else BACKENDS["eager"].attend
         return attend(q, k, v, mask, dropout_prob)

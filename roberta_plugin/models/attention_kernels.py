@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import override
 
 from roberta_plugin.models.cpu import LEVELS, draw_words, keep_only, kept, plain_linear, rounds, scale_of_kept
 
@@ -62,7 +63,7 @@ class Sequences(NamedTuple):
         return self._replace(cu_seqlens_q=predicted["cu_seqlens"], max_seqlen_q=predicted["max_seqlen"])
 
     def is_same_sequence(self, num_q: int, num_k: int) -> Tensor:
-        """Whether a position may attend to another (num_q, num_k), bool."""
+        """True where a position may attend to another (num_q, num_k), bool."""
         device = self.cu_seqlens_q.device
         of_q = torch.bucketize(torch.arange(num_q, device=device), self.cu_seqlens_q[1:], right=True)
         of_k = torch.bucketize(torch.arange(num_k, device=device), self.cu_seqlens_k[1:], right=True)
@@ -198,8 +199,8 @@ class MaskedAttention(AttentionBackend):
     side, as blocks of their own: memory is linear in the length. Many single positions (`places`) do so too.
     """
 
+    @override
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`."""
         reach, length = mask.reach, k.size(2)
         if (
             reach is None or torch.compiler.is_exporting() or min(q.size(2), length) <= 4 * reach
@@ -221,7 +222,7 @@ class MaskedAttention(AttentionBackend):
 
     @staticmethod
     def _allowed(mask: AttentionMask, reach: int, number: int, length: int, device: torch.device) -> Tensor:
-        """Whether a query may attend to a key of its span (B or 1, C, W, 2 W)."""
+        """True where a query may attend to a key of its span (B or 1, C, W, 2 W)."""
         size = 2 * reach
         offsets = torch.arange(2 * size, device=device) - torch.arange(size, device=device)[:, None]
         is_near = (offsets >= 0) & (offsets <= 2 * reach)  # a span begins one reach before its window
@@ -280,7 +281,7 @@ class Segment(NamedTuple):
     hidden: Tensor | None = None
     """Pairs (q, t) that do not attend to each other, in a part of a sequence with a local window."""
     is_part: bool = False
-    """Whether other segments have some of these keys, too."""
+    """True if other segments have some of these keys, too."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -433,7 +434,7 @@ class TorchFlashAttention(AttentionBackend):
             )
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`.
+        """Attention by torch's flash kernel; see `AttentionBackend`.
 
         Raises:
             RuntimeError: for fp32 and for heads of more than MAX_DIM dimensions, which the kernel does not have.
@@ -480,13 +481,13 @@ def as_rows(x: Tensor) -> Tensor:
 
 
 def is_available(device: torch.device) -> bool:
-    """Whether `torch_flash` can run on the device."""
+    """True if `torch_flash` can run on the device."""
     return device.type == "cuda" and has_kernel() and capability(device) >= (8, 0)
 
 
 @cache
 def is_exact(device: torch.device, dtype: torch.dtype, *, has_windows: bool = False) -> bool:
-    """Whether `torch_flash` computes correctly there: a small row, with its gradients, in fp32 and by the kernel.
+    """True if `torch_flash` computes correctly there: a small row, with its gradients, in fp32 and by the kernel.
 
     For automatic choices: a new build of torch or a new device must not be trusted blindly.
     Takes milliseconds, and one device-to-host sync.
@@ -503,7 +504,7 @@ def is_exact(device: torch.device, dtype: torch.dtype, *, has_windows: bool = Fa
 def agrees_with_definition(
     backend: AttentionBackend, device: torch.device, dtype: torch.dtype, *, reach: int | None = None
 ) -> bool:
-    """Whether outputs and gradients of a backend lie within the rounding of `dtype` of those of softmax in fp32."""
+    """True if outputs and gradients of a backend lie within the rounding of `dtype` of those of softmax in fp32."""
     lengths, heads, dim = (70, 1, 0, 57), 2, 64
     total = sum(lengths)
     generator = torch.Generator().manual_seed(0)
@@ -530,7 +531,7 @@ def agrees_with_definition(
 
 
 def has_kernel() -> bool:
-    """Whether torch has the operator, and was built with the kernel."""
+    """True if torch has the operator, and was built with the kernel."""
     return hasattr(torch.ops.aten, "_flash_attention_forward") and torch.backends.cuda.is_flash_attention_available()
 
 

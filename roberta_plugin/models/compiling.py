@@ -159,7 +159,7 @@ def prepare_torch() -> None:
 
 
 def raise_limit() -> None:
-    """See `prepare_torch`."""
+    """Let torch keep up to GRAPHS graphs of the same code."""
     config = torch._dynamo.config
     for name in ("recompile_limit", "cache_size_limit"):  # the second up to torch 2.6
         if hasattr(config, name):

@@ -119,12 +119,12 @@ def keep_fewer_shapes() -> None:
 
 @cache
 def has_onednn() -> bool:
-    """Whether the installed torch can multiply through oneDNN."""
+    """True if the installed torch can multiply through oneDNN."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def serves(*tensors: Tensor) -> bool:
-    """Whether oneDNN can multiply these tensors: fp32, on the CPU, none empty, and not inside torch.compile."""
+    """True if oneDNN can multiply these tensors: fp32, on the CPU, none empty, and not inside torch.compile."""
     if torch.compiler.is_compiling():
         return False
     return has_onednn() and all(t.device.type == "cpu" and t.dtype == torch.float32 and t.numel() for t in tensors)
@@ -132,7 +132,7 @@ def serves(*tensors: Tensor) -> bool:
 
 @cache
 def has_fast_bf16() -> bool:
-    """Whether this processor multiplies bf16 faster than fp32, and oneDNN may (ONEDNN_MAX_CPU_ISA limits it)."""
+    """True if this processor multiplies bf16 faster than fp32, and oneDNN may (ONEDNN_MAX_CPU_ISA limits it)."""
     may_use = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     if not has_onednn() or (may_use is not None and not may_use()):
         return False
@@ -143,12 +143,12 @@ def has_fast_bf16() -> bool:
 
 @cache
 def has_fast_mkl() -> bool:
-    """Whether MKL, which torch uses by itself, is faster than oneDNN in fp32: on Intel's processors."""
+    """True if MKL, which torch uses by itself, is faster than oneDNN in fp32: on Intel's processors."""
     return torch.backends.mkl.is_available() and "GenuineIntel" in processor_words("vendor_id")
 
 
 def rounds() -> bool:
-    """Whether products are made in bf16; not inside torch.compile, because this check would break its graphs."""
+    """True if products are made in bf16; not inside torch.compile, because this check would break its graphs."""
     if torch.compiler.is_compiling():
         return False
     return torch.get_float32_matmul_precision() == "medium" and has_fast_bf16()

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from roberta_plugin.models.compiling import CompilesParts
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
@@ -84,8 +85,8 @@ class ClassificationHead(Head):
         self.out_proj = Linear(inner_dim or dim, num_classes)
 
     @staticmethod
+    @override
     def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
-        """See `Head`."""
         return {"num_classes": len(parameters["out_proj.weight"]), "inner_dim": len(parameters["dense.weight"])}
 
     def forward(self, features: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from roberta_plugin.models.attention_kernels import (
     HALF,
@@ -52,8 +53,8 @@ class PackedKernel(AttentionBackend):
         except ValueError as error:
             raise RuntimeError(str(error)) from None
 
+    @override
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`."""
         dim, sequences = q.size(-1), mask.sequences
         assert sequences is not None
         if q.dtype not in HALF or dim > self.max_dim or dim % 8:
@@ -92,8 +93,8 @@ class CudnnAttention(PackedKernel):
     name = "cudnn"
     max_dim = 128
 
+    @override
     def check_options(self, *, dropout_prob: float, has_windows: bool = False) -> None:
-        """See `AttentionBackend`."""
         if not (dropout_prob * DROPOUT_LEVELS).is_integer():
             near = round(dropout_prob * DROPOUT_LEVELS) / DROPOUT_LEVELS
             raise ValueError(
@@ -102,14 +103,14 @@ class CudnnAttention(PackedKernel):
             )
         _refuse_windows(self.name, has_windows)
 
+    @override
     def missing(self) -> str:
-        """See `PackedKernel`."""
         if hasattr(torch.ops.aten, "_cudnn_attention_forward") and torch.backends.cudnn.is_available():
             return ""
         return f"a torch with cuDNN's attention, found {torch.__version__}"
 
+    @override
     def run(self, q: Tensor, k: Tensor, v: Tensor, *, sequences: Sequences, dropout_prob: float) -> Tensor:
-        """See `PackedKernel`."""
         output: Tensor = torch.ops.aten._cudnn_attention_forward(
             *(q, k, v),
             None,  # attn_bias
@@ -130,8 +131,8 @@ class Flash3Attention(PackedKernel):
     max_dim = 256
     package = "flash_attn_interface"
 
+    @override
     def check_options(self, *, dropout_prob: float, has_windows: bool = False) -> None:
-        """See `AttentionBackend`."""
         if dropout_prob:
             raise ValueError(
                 f"--attention-backend flash3 has no dropout, and --attention-dropout is {dropout_prob:g}: give 0, or "
@@ -139,12 +140,12 @@ class Flash3Attention(PackedKernel):
             )
         _refuse_windows(self.name, has_windows)
 
+    @override
     def missing(self) -> str:
-        """See `PackedKernel`."""
         return "" if importlib.util.find_spec(self.package) else "the package flash_attn_interface (FlashAttention-3)"
 
+    @override
     def run(self, q: Tensor, k: Tensor, v: Tensor, *, sequences: Sequences, dropout_prob: float) -> Tensor:
-        """See `PackedKernel`."""
         kernels: Any = importlib.import_module(self.package)
         found = kernels.flash_attn_varlen_func(
             *(q, k, v),

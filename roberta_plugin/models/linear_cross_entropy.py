@@ -53,7 +53,7 @@ def summed_cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, targets: Tenso
 
 
 def uses_plain_path(x: Tensor, vocab_size: int) -> bool:
-    """Whether the loss of features (M, D) on a GPU has all logits at once."""
+    """True if the loss of features (M, D) on a GPU has all logits at once."""
     return choose_path(x.device, x.dtype, num_logits=x.size(0) * vocab_size) is plain
 
 

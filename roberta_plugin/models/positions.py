@@ -119,11 +119,11 @@ class PositionScheme:
 
     @property
     def is_rotary(self) -> bool:
-        """Whether positions are rotary."""
+        """True if positions are rotary."""
         return self.base is not None
 
     def is_local(self, number: int) -> bool:
-        """Whether the layer of this number attends to its window alone."""
+        """True if the layer of this number attends to its window alone."""
         return self.window is not None and number % self.global_every > 0
 
     def num_local(self, num_layers: int) -> int:

@@ -47,14 +47,14 @@ def available(device: torch.device) -> tuple[str, ...]:
 
 
 def has_int8() -> bool:
-    """Whether torch has the kernels, and the processor sums products of int8 in 32 bits; in 16 they would saturate."""
+    """True if torch has the kernels, and the processor sums products of int8 in 32 bits; in 16 they would saturate."""
     has_kernels = has_onednn() and hasattr(torch.ops.onednn, "qlinear_pointwise")
     return has_kernels and bool(processor_words("flags") & set(INT8_FLAGS)) and _sums_in_32_bits()
 
 
 @cache
 def _sums_in_32_bits() -> bool:
-    """Whether a product of the largest numbers is right: with ONEDNN_MAX_CPU_ISA, oneDNN may leave instructions out."""
+    """True if a product of the largest numbers is right: with ONEDNN_MAX_CPU_ISA, oneDNN may leave instructions out."""
     ones = torch.ones(32, 64)
     return bool(torch.allclose(Int8Product(ones, None)(Int8Product.read(ones)), torch.tensor(64.0)))
 

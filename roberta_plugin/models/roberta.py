@@ -476,7 +476,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
     @property
     def has_position_limit(self) -> bool:
-        """Whether no text can be longer than the positions; with rotary ones, it can."""
+        """True if no text can be longer than the positions; rotary positions have no limit."""
         return not self.encoder.sentence_encoder.positions.is_rotary
 
     def num_compiled_graphs(self) -> int:
@@ -488,7 +488,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         return peak_flops(self.encoder.lm_head.bias.device, self.encoder.lm_head.bias.dtype)
 
     def prefers_packing(self, device: torch.device, dtype: torch.dtype) -> bool:
-        """Whether packed rows are faster here than padded batches, whose mask excludes flash attention on a GPU."""
+        """True if packed rows are faster here than padded batches, whose mask excludes flash attention on a GPU."""
         is_served = self.cfg.encoder_embed_dim // self.cfg.encoder_attention_heads <= MAX_DIM
         if is_served and not (backend := named_backend(self.cfg)).serves_padded:
             check_agreement(backend, device, dtype)

@@ -50,5 +50,5 @@ def restore(state: dict[str, Any], masters: Sequence[Tensor], *, halves: Iterabl
 
 
 def _rounds_to(master: Tensor, half: Tensor) -> bool:
-    """Whether `half` can be `master` rounded: bf16 keeps 8 bits; fp16 keeps 11, and fewer only below 6e-5."""
+    """True if `half` can be `master` rounded: bf16 keeps 8 bits; fp16 keeps 11, and fewer only below 6e-5."""
     return torch.isclose(half.float(), master, rtol=2**-7, atol=1e-7, equal_nan=True).all().item() is True

@@ -90,7 +90,7 @@ class LinearStages(OwnGroup, FairseqLRScheduler):  # type: ignore[misc]
 
     @classmethod
     def check_options(cls, cfg: Any) -> None:
-        """See `OwnGroup`; also the stages, and that there is one rate."""
+        """Also check the stages, and that there is one rate."""
         super().check_options(cfg)
         parse(cfg.lr_stages or "")
         rates = getattr(cfg, "lr", None)

@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it trains on GPUs."""
+        """True if it trains on GPUs."""
         return self.machine.gpus > 0
 
     @property

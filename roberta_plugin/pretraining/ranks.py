@@ -88,7 +88,7 @@ def check_cluster(ranks: LaunchSettings, *, is_to_submit: bool) -> None:
 
 
 def is_finished(ranks: LaunchSettings, *, updates: int) -> bool:
-    """Whether the launched training has made all its updates."""
+    """True if the launched training has made all its updates."""
     status = read_status(ranks.output_dir)
     return status is not None and status.phase == "finished" and status.update >= updates
 

@@ -101,7 +101,7 @@ class PretrainSettings(Checked):
 
     @property
     def is_text(self) -> bool:
-        """Whether the data are text: files, patterns, URLs, pipes, and data sets that the library datasets saved."""
+        """True if the data are text: files, patterns, URLs, pipes, and data sets that the library datasets saved."""
         first = self.data[0]
         if len(self.data) > 1 or first == STANDARD_INPUT or is_url(first) or has_magic(first):
             return True
@@ -112,7 +112,7 @@ class PretrainSettings(Checked):
 
     @property
     def makes_tokenizer(self) -> bool:
-        """Whether the tokenizer is made from the text."""
+        """True if the tokenizer is made from the text."""
         return self.tokenizer is None or is_meant(self.tokenizer)
 
     @property

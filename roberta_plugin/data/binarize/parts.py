@@ -88,7 +88,7 @@ class Counts:
 
 
 def is_done(folder: Path, task: Task) -> bool:
-    """Whether all parts of a task exist."""
+    """True if all parts of a task exist."""
     return done_path(folder, task.number).exists()
 
 
@@ -151,7 +151,7 @@ class Part(NamedTuple):
     ids: NDArray[np.integer[Any]]
     """Of all items (tokens,)."""
     begins: NDArray[np.uint8]
-    """Whether each item begins a line of the text (items,); empty unless sentences are split."""
+    """True for items that begin a line of the text (items,); empty unless sentences are split."""
 
 
 def read_part(path: Path, dtype: np.dtype[Any], *, checks: bool = True) -> Part:
@@ -332,7 +332,7 @@ class Block(NamedTuple):
     line: int
 
     def lines(self, rules: LineRules) -> tuple[list[str], int]:
-        """See `lines_of`. Lines before the span are counted only if an error must name the line of the file."""
+        """As `lines_of`. Lines before the span are counted only if an error must name a line of the file."""
         try:
             return lines_of(self.data, source=self.source, first_line=self.line, rules=rules)
         except BadLineError as error:

@@ -176,7 +176,7 @@ class Plan:
 
     @property
     def has_streams(self) -> bool:
-        """Whether an input is a pipe, which can neither be compared nor read again."""
+        """True if an input is a pipe, which can neither be compared nor read again."""
         return any(source.is_stream for source in self.sources)
 
     def as_json(self) -> Any:
@@ -227,7 +227,7 @@ def check_unchanged(plan: Plan, digests: Mapping[str, tuple[int, str]]) -> None:
 
 
 def is_made(folder: Path, plan: Plan, workers: int) -> bool:
-    """Whether the split exists, made by this plan or from the same text with another path or modification time."""
+    """True if the split exists, made by this plan or from the same text with another path or modification time."""
     manifest = read_manifest(folder)
     entry = manifest["splits"].get(plan.split) if manifest else None
     if manifest is None or entry is None or plan.has_streams:
@@ -298,7 +298,7 @@ def _planned(parts: Path) -> dict[str, Any] | None:
 
 
 def is_planned(parts: Path, plan: Plan) -> bool | None:
-    """Whether the folder of part files belongs to this plan; None if it has no plan."""
+    """True if the folder of part files belongs to this plan; None if it has no plan."""
     before = _planned(parts)
     return None if before is None else before in _as_kept(plan)
 

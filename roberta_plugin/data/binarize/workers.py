@@ -147,7 +147,7 @@ def start_workers(job: Reading, tasks: Sequence[Task], *, workers: int, progress
 
 
 def _lacks_threads(error: BaseException | None) -> bool:
-    """Whether this error, or a cause of it, is Python's that the system starts no further thread."""
+    """True if this error, or a cause of it, is Python's error that the system starts no further thread."""
     return error is not None and (
         "start new thread" in str(error) or _lacks_threads(error.__cause__ or error.__context__)
     )

@@ -48,7 +48,7 @@ def _kinds_in(folder: Path) -> list[tuple[tuple[str, ...], Callable[[Path], Toke
 
 
 def is_of_hugging_face(folder: Path) -> bool:
-    """Whether a folder's tokenizer is read from Hugging Face's files: it has them, and none of ours.
+    """True if a folder's tokenizer is read from Hugging Face's files: it has them, and none of ours.
 
     XLM-R's folders there have sentencepiece.bpe.model too, and no dict.txt, by which ours is known.
     """
@@ -58,7 +58,7 @@ def is_of_hugging_face(folder: Path) -> bool:
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether a folder has the files of a tokenizer, which may be damaged."""
+    """True if a folder has the files of a tokenizer, which may be damaged."""
     return bool(_kinds_in(folder)) or huggingface.is_in(folder)
 
 

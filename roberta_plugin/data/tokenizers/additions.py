@@ -42,17 +42,17 @@ class AddedToken:
 
     content: str
     lstrip: bool = False
-    """Whether it takes white space before it along."""
+    """True if the match includes the white space before it."""
     rstrip: bool = False
-    """Whether it takes white space after it along."""
+    """True if the match includes the white space after it."""
     single_word: bool = False
-    """Whether it is found only where no letter, digit or underscore touches it."""
+    """True if it is found only where no letter, digit or underscore touches it."""
     normalized: bool = False
-    """Whether it is looked for in the text as the tokenizer normalizes it."""
+    """True if it is searched for in the text as the tokenizer normalizes it."""
     special: bool = False
-    """Whether it is no text; only other programs ask for this."""
+    """True if it is not text; only other programs ask for this."""
     is_piece: bool = False
-    """Whether it has the id of a piece of the tokenizer, instead of one of its own."""
+    """True if it has the id of a piece of the tokenizer, instead of one of its own."""
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -182,11 +182,11 @@ class TokenizerWithAdditions:
         return (" " if isinstance(self.base, Whitespace) else "").join(texts)
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """Whether each id begins a word; an added token does (number of ids,)."""
+        """True for ids that begin a word, as added tokens do (number of ids,)."""
         return np.concatenate([self.base.word_starts(), np.ones(len(self._contents), dtype=np.bool_)])
 
     def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether each token of a text (N,) begins a word (N,): an added token does, and what follows it."""
+        """True for tokens of a text (N,) that begin a word (N,): added tokens, and what follows them."""
         runs = self._runs(np.asarray(ids, dtype=np.int64))
         begins = [np.ones(len(run), dtype=np.bool_) if is_own else self.base.begins_word(run) for is_own, run in runs]
         return np.concatenate([np.empty(0, dtype=np.bool_), *begins])
@@ -239,7 +239,7 @@ class TokenizerWithAdditions:
 
     @cached_property
     def _normalizes(self) -> bool:
-        """Whether the tokenizer itself changes a text before it looks for pieces."""
+        """True if the tokenizer itself changes a text before it looks for pieces."""
         return isinstance(self.base, SentencePiece) and bool(self.base.charsmap)
 
     @cached_property
@@ -323,7 +323,7 @@ def own_mask_of(tokenizer: Tokenizer) -> str | None:
 
 
 def composes(tokenizer: Tokenizer) -> bool:
-    """Whether the tokenizer composes letters and accents (NFC) before it reads a text."""
+    """True if the tokenizer composes letters and accents (NFC) before it reads a text."""
     return isinstance(tokenizer, TokenizerWithAdditions) and tokenizer.composes
 
 

@@ -57,11 +57,11 @@ class Tokenizer(Protocol):
         ...
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """Whether each id begins a word (number of ids,)."""
+        """True for ids that begin a word (number of ids,)."""
         ...
 
     def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether each token of a text (N,) begins a word by the tokenizer's rules for words (N,); the first does."""
+        """True for tokens of a text (N,) that begin a word by the tokenizer's rules (N,), as the first does."""
         ...
 
     def save(self, folder: Path) -> None:

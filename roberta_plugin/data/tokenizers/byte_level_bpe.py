@@ -169,12 +169,12 @@ class ByteLevelBpe:
         return bytes(_BYTE_OF_CHARACTER[character] for character in characters).decode("utf-8", errors=errors)
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """Whether each id begins a word: its piece begins with a space (number of ids,)."""
+        """True for ids that begin a word: their pieces begin with a space (number of ids,)."""
         space = BYTE_CHARACTERS[ord(" ")]
         return np.array([piece.startswith(space) for piece in self.pieces], dtype=np.bool_)
 
     def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether each token of a text (N,) begins a word of GPT-2's pattern (N,), which may be a punctuation mark."""
+        """True for tokens of a text (N,) that begin a word of GPT-2's pattern (N,), which may be a punctuation mark."""
         text = self.decode(ids.tolist(), errors="surrogateescape")
         words = np.cumsum([0, *(len(word.encode("utf-8", "surrogateescape")) for word in self._find_words(text))])
         num_bytes = self._num_bytes[ids]

@@ -135,11 +135,11 @@ class CharacterBpe:
         return str(self._moses[1].detokenize(words, unescape=False))
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """Whether each id begins a word (number of ids,)."""
+        """True for ids that begin a word (number of ids,)."""
         return np.array([symbol.startswith(WORD_START) for symbol in self.symbols], dtype=np.bool_)
 
     def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether each token of a text (N,) begins a word: its piece begins with the mark (N,)."""
+        """True for tokens of a text (N,) that begin a word: their pieces begin with the mark (N,)."""
         begins: NDArray[np.bool_] = self._word_starts[ids]
         return begins
 

@@ -88,7 +88,7 @@ class ForeignTokenizer(NamedTuple):
     """Symbols of a model with it in the order of our ids (V,), the special ones included."""
     notes: tuple[str, ...] = ()
     mask_keeps_space: bool = False
-    """Whether the space before <mask> is a separate token, because <mask> has no lstrip."""
+    """True if the space before <mask> is a separate token, because <mask> has no lstrip."""
     max_length: int | None = None
     """Most tokens of a sequence, by the settings of the tokenizer."""
 
@@ -133,7 +133,7 @@ def on_the_other_side(symbols: Sequence[str]) -> list[str]:
 
 
 def is_in(folder: Path) -> bool:
-    """Whether the folder has a tokenizer in Hugging Face's files; sentencepiece.bpe.model alone may be ours."""
+    """True if the folder has a tokenizer in Hugging Face's files; sentencepiece.bpe.model alone may be ours."""
     has = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     is_sentencepiece = SENTENCEPIECE_FILES[0] in has and has & {ADDED_TOKENS, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP}
     return TOKENIZER in has or {VOCABULARY, MERGES} <= has or bool(is_sentencepiece)
@@ -327,7 +327,7 @@ def _with_added(
 
 
 def _is_special(content: str) -> bool:
-    """Whether a text is one of the model's special symbols, which our tokenizers do not look for in texts."""
+    """True if a text is one of the model's special symbols, which our tokenizers do not look for in texts."""
     return content.removesuffix(NOT_USED) in SPECIAL_SYMBOLS
 
 

@@ -125,7 +125,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def has_names_of_bert(folder: Path) -> bool:
-    """Whether the special symbols of a folder's tokenizer.json are called [CLS], [SEP] and so on."""
+    """True if the special symbols of a folder's tokenizer.json are called [CLS], [SEP] and so on."""
     added = (read_json(folder / "tokenizer.json", keys=(), remedy=COPY) or {}).get("added_tokens")
     names = {token.get("content") for token in added or () if isinstance(token, dict)}
     return OF_BERT.keys() <= names and names.isdisjoint(OF_BERT.values())
@@ -243,7 +243,7 @@ def _check_spaces(content: Mapping[str, Any], path: Path, tokenizer_class: Any) 
 
 
 def composes_texts(content: Mapping[str, Any]) -> bool:
-    """Whether a tokenizer.json of byte-level BPE begins with Unicode's NFC."""
+    """True if a tokenizer.json of byte-level BPE begins with Unicode's NFC."""
     return any(step.get("type") == "NFC" for step in _steps(content.get("normalizer")))
 
 

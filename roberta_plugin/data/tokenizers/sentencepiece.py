@@ -96,12 +96,12 @@ class SentencePiece:
         return str(self._processor.decode([int(index) for index in ids]))
 
     def word_starts(self) -> NDArray[np.bool_]:
-        """Whether each id begins a word: its piece begins with the mark for a space (number of ids,)."""
+        """True for ids that begin a word: their pieces begin with the mark for a space (number of ids,)."""
         starts = [symbol.startswith(WORD_START) or symbol in CONTROLS for symbol in self.symbols]
         return np.array(starts, dtype=np.bool_)
 
     def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether each token of a text (N,) begins a word: its piece begins with the mark (N,)."""
+        """True for tokens of a text (N,) that begin a word: their pieces begin with the mark (N,)."""
         begins: NDArray[np.bool_] = self._word_starts[ids]
         return begins
 

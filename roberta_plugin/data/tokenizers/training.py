@@ -395,7 +395,7 @@ class TextSample:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the sample is the whole text, except for pipes."""
+        """True if the sample is the whole text, except for pipes."""
         return self._share == 1.0 and not self._shares
 
     def lines(self, *, progress: Progress | None = None) -> Iterator[list[str]]:

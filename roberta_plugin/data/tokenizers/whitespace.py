@@ -125,10 +125,10 @@ def words_of(text: str) -> list[str]:
 
 
 def is_word(symbol: str) -> bool:
-    """Whether a text can have this symbol as a word."""
+    """True if a text can have this symbol as a word."""
     return words_of(symbol) == [symbol] and symbol not in NO_WORDS
 
 
 def is_meant(folder: str | os.PathLike[str]) -> bool:
-    """Whether a tokenizer is not given by its folder, but as the word `whitespace`."""
+    """True if a tokenizer is named by the word `whitespace` instead of a folder."""
     return os.fspath(folder) == Whitespace.name and not Path(folder).exists()

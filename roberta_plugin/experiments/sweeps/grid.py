@@ -140,7 +140,7 @@ def options_and_axes(file: Section) -> tuple[dict[str, Any], Axes]:
 
 
 def is_list(axis: str, labels: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether the labels of an axis are values of the option that it is named after."""
+    """True if the labels of an axis are values of the option that it is named after."""
     return all(options == {axis: label} for label, options in labels.items())
 
 

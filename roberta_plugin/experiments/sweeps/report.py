@@ -29,7 +29,7 @@ class CellResults:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every seed has a result."""
+        """True if every seed has a result."""
         return len(self.values) == self.num_runs
 
 

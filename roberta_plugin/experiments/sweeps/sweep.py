@@ -375,7 +375,7 @@ def wait_for_queue(
 
 
 def _may_be_queued(root: Path, say: Callable[[str], None]) -> bool:
-    """Whether runs are in SLURM's queue; retries for an hour if squeue fails, as the jobs themselves do."""
+    """True if runs are in SLURM's queue; retries for an hour if squeue fails, as the jobs themselves do."""
     begun, is_silent = time.monotonic(), False
     while True:
         try:
