@@ -138,6 +138,35 @@ class InputFormatEntry:
 
 
 @dataclass(frozen=True)
+class FormatEntry:
+    """A format of other programs: `roberta export --to` writes it, and perhaps other commands open its folders."""
+
+    format: str
+    """Reference of its class, a `conversion.formats.Format`."""
+    marks: tuple[str, ...] = ()
+    """Files by which a folder is known to have this format."""
+    own_mark: str = ""
+    """The file that only our exports have; with it, a folder has no other format."""
+    opener: str = ""
+    """Reference of a function of a folder and a precision that returns a `hub.graphs.OpenedGraph`, which answers for
+    RobertaHub; empty: its folders answer nothing by themselves."""
+    why_not_alone: str = ""
+    """What is said of a folder that has its files alone, after the folder's name; {path} is that."""
+    is_hugging_face: bool = False
+    """True if its marks are found in folders of Hugging Face alone."""
+    takes_any_layers: bool = False
+    """True if a model of any layers can be expressed in it."""
+    weights: tuple[str, ...] = ()
+    """Files of weights, by which a model of the Hugging Face hub is whole."""
+    files: tuple[str, ...] = ()
+    """Patterns of the files that are fetched from the hub."""
+    own_files: tuple[str, ...] = ()
+    """Further ones, where `own_mark` is among them."""
+    named_files: str = ""
+    """Reference of a function of a folder that returns further files which its files name."""
+
+
+@dataclass(frozen=True)
 class Extension:
     """What one task or capability adds; each mapping is by name."""
 
@@ -161,6 +190,11 @@ class Extension:
     input_formats: Mapping[str, InputFormatEntry] = field(default_factory=dict)
     hub_methods: Mapping[str, str] = field(default_factory=dict)
     """Name of a method of `RobertaHub` -> reference of a function whose first argument is the hub."""
+    formats: Mapping[str, FormatEntry] = field(default_factory=dict)
+    export_options: Mapping[str, str] = field(default_factory=dict)
+    """Name -> reference of a dataclass whose fields become options of `roberta export`."""
+    import_options: Mapping[str, str] = field(default_factory=dict)
+    """Name -> reference of a dataclass whose fields become options of `roberta import`; its `additions` are applied."""
     verbs: Mapping[str, VerbEntry] = field(default_factory=dict)
     package: str = OURS
     """The installed package that it comes from; filled in by `find_extensions`."""
@@ -239,6 +273,16 @@ MASKINGS: Registry[MaskingEntry] = Registry(
     "maskings", "masking", trunk={"uniform": MaskingEntry("roberta_plugin.data.dynamic_masking:Masker")}
 )
 HUB_METHODS: Registry[str] = Registry("hub_methods", "method of the hub")
+FORMATS: Registry[FormatEntry] = Registry(
+    "formats",
+    "format of models",
+    trunk={
+        "huggingface": FormatEntry("roberta_plugin.conversion.huggingface:HuggingFaceFormat", is_hugging_face=True),
+        "fairseq": FormatEntry("roberta_plugin.conversion.fairseq_format:FairseqFormat"),
+    },
+)
+EXPORT_OPTIONS: Registry[str] = Registry("export_options", "set of options for exports")
+IMPORT_OPTIONS: Registry[str] = Registry("import_options", "set of options for imports")
 VERBS: Registry[VerbEntry] = Registry("verbs", "verb")
 
 extensions: dict[str, Extension] = {}

@@ -1,4 +1,4 @@
-"""Models from and for other programs: Hugging Face, fairseq without this plugin, ONNX Runtime.
+"""Models from and for other programs: Hugging Face, fairseq without this plugin, and those of extensions.
 
 settings                 of `roberta export`, `roberta import` and `roberta tokenizer extend`
 convert                  the first two as procedures
@@ -8,6 +8,7 @@ named_models             org/name of the Hugging Face hub, roberta.base and its 
 model_files              a path -> its format, checkpoint, dict.txt and tokenizer
 vocabulary_change        a model, another tokenizer or new words     ->  a model for them
 
+formats                  what a format of `--to` says and does; `registry.FORMATS` has all
 fairseq_format           checkpoints of any year, archives           <-> portable
 huggingface              a folder of Hugging Face                    <-> portable, by these parts:
 huggingface_model        config.json, names of parameters            <-> options, our names
@@ -17,8 +18,6 @@ portable_code            any other model of ours, with its code:
 modeling_roberta_plugin  classes of transformers, which an export copies into its folder
 huggingface_tokenizers   a tokenizer                                 ->  tokenizer.json and its like
 fields                   what becomes of each field of these files
-peft_adapter             low-rank adapters of a model                <-> a folder of peft
 comparison               an imported model and the other program       ->  the same answers, or a refusal
-onnx_model               portable                                    ->  model.onnx, and a model of it for the hub
 model_card               README.md of an export, with code by which transformers gives its answers
 """

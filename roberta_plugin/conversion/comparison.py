@@ -25,19 +25,17 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from roberta_plugin.conversion.formats import formats_in
 from roberta_plugin.conversion.huggingface import read_config
-from roberta_plugin.conversion.model_files import ADAPTER_CONFIG, OLD_WEIGHTS, WEIGHTS
+from roberta_plugin.conversion.model_files import OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.portable import MASKED_LM, PortableModel
 from roberta_plugin.conversion.pretrained import build
 from roberta_plugin.data.tokenizers.huggingface import their_ids
-from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.records import as_read
-from roberta_plugin.models.heads import pool
 
 TEXTS = (
     "Hello world, it's 3.14 o'clock; isn't it?",
@@ -53,8 +51,8 @@ TEXTS = (
 What both sides are known to read otherwise is not among them: see the notes of an import.
 """
 TOLERANCE = 1e-3  # of the largest number
-_KERNELS = "sdpa"  # whatever config.json says, which can name code at the hub
-_UNTRUSTED: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+KERNELS = "sdpa"  # whatever config.json says, which can name code at the hub
+UNTRUSTED: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _LONGEST = 300  # positions; longer than the windows of ModernBERT
 
 
@@ -67,18 +65,21 @@ def compare(model: PortableModel, *, adapt: Callable[[Any], Any] | None = None) 
         ValueError: with the size of the difference.
     """
     folder = model.path if model.path.is_dir() else model.path.parent
-    if model.source != "huggingface" or not _is_installed("transformers"):
+    if model.source != "huggingface" or not is_installed("transformers"):
         return ""
     if model.path.is_file() and model.path.name not in (WEIGHTS, OLD_WEIGHTS):
         return ""  # other weights than the folder's
-    if read_config(folder).get("auto_map") or (folder / ADAPTER_CONFIG).is_file():
-        return ""  # code of other authors is not run; adapters beside the weights are added there, as a note says
+    if read_config(folder).get("auto_map"):
+        return ""  # code of other authors is not run
+    forms = list(formats_in(folder))
+    if any(form.changes_answers for form in forms):
+        return ""  # as a note says
     try:
         with _quiet():
             _compare_ids(model, folder)
             _compare_answers(model, folder, adapt)
-            if (folder / "modules.json").is_file() and model.head.is_encoder and _is_installed("sentence_transformers"):
-                _compare_vectors(model, folder)
+            for form in forms:
+                form.compare(model, folder)
     except _NotOpenedError as error:
         return f"{folder} was not compared with transformers, which does not open it ({error})."
     return ""
@@ -89,7 +90,7 @@ class _NotOpenedError(Exception):
 
 
 @contextlib.contextmanager
-def _theirs() -> Iterator[None]:
+def other_program() -> Iterator[None]:
     """What is done by the other program; its errors are its own."""
     try:
         yield
@@ -98,7 +99,8 @@ def _theirs() -> Iterator[None]:
         raise _NotOpenedError(f"{type(error).__name__}: {first[:200]}") from error
 
 
-def _is_installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
+    """True if a package can be imported."""
     return importlib.util.find_spec(package) is not None
 
 
@@ -111,10 +113,10 @@ def _order(model: PortableModel) -> Any:
 def _compare_ids(model: PortableModel, folder: Path) -> None:
     """Compare the ids of texts, without the symbols around them, about which there is a note."""
     texts = [as_read(text, "stripped" if model.white_space == "kept" else model.white_space) for text in TEXTS]
-    with _theirs():
+    with other_program():
         from transformers import AutoTokenizer
 
-        theirs = AutoTokenizer.from_pretrained(folder, **_UNTRUSTED)
+        theirs = AutoTokenizer.from_pretrained(folder, **UNTRUSTED)
         found = [list(theirs(text, add_special_tokens=False)["input_ids"]) for text in texts]
     encoder, order = Encoder(model.tokenizer, model.vocabulary), _order(model)
     for text, wanted in zip(texts, found, strict=True):
@@ -131,7 +133,7 @@ def _compare_ids(model: PortableModel, folder: Path) -> None:
 
 def _compare_answers(model: PortableModel, folder: Path, adapt: Callable[[Any], Any] | None) -> None:
     """Compare the logits of the head, or the features of an encoder, padded and alone, which run by other kernels."""
-    with _theirs():
+    with other_program():
         import transformers
 
         suffix, number = model.head.hugging_face.suffix, model.head.num_outputs
@@ -140,9 +142,9 @@ def _compare_answers(model: PortableModel, folder: Path, adapt: Callable[[Any], 
         opened, found = getattr(transformers, name).from_pretrained(
             folder,
             dtype=torch.float32,
-            attn_implementation=_KERNELS,
+            attn_implementation=KERNELS,
             output_loading_info=True,
-            **_UNTRUSTED,
+            **UNTRUSTED,
             **labels,
         )
         lacking = sorted(key for key in found["missing_keys"] if "pooler." not in key)
@@ -153,24 +155,24 @@ def _compare_answers(model: PortableModel, folder: Path, adapt: Callable[[Any], 
     order = torch.from_numpy(_order(model).astype(np.int64))
     longest = min(_LONGEST, int(model.state["cfg"]["model"]["max_positions"]))
     drawn = torch.randint(5, len(order), (longest - 2,), generator=torch.Generator().manual_seed(1)).tolist()
-    for rows in (_rows(model, longest), [[model.vocabulary.bos_id, *drawn, model.vocabulary.eos_id]]):
+    for rows in (rows_of_texts(model, longest), [[model.vocabulary.bos_id, *drawn, model.vocabulary.eos_id]]):
         ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=model.vocabulary.pad_id)
         is_token = ids != model.vocabulary.pad_id
         is_choice = model.head.kind == "multiple_choice"
         inputs = {"input_ids": order[ids], "attention_mask": is_token.long()}
-        with torch.no_grad(), _theirs():
+        with torch.no_grad(), other_program():
             out = theirs(
                 **{key: value[None] if is_choice else value for key, value in inputs.items()}, return_dict=True
             )
         names = [key for key in ("last_hidden_state", "logits", "start_logits", "end_logits") if key in out]
-        for key, found in zip(names, _answers(model, ours, ids), strict=False):
+        for key, found in zip(names, our_answers(model, ours, ids), strict=False):
             wanted = out[key][..., order] if model.head.kind == MASKED_LM else out[key]
             wanted = wanted.reshape(found.shape) if is_choice else wanted
             kept = is_token if found.shape[:2] == is_token.shape == wanted.shape[:2] else ...
-            _check_same(found[kept], wanted[kept], folder, "answers")
+            check_same(found[kept], wanted[kept], folder, "answers")
 
 
-def _answers(model: PortableModel, ours: Any, ids: Tensor) -> Sequence[Tensor]:
+def our_answers(model: PortableModel, ours: Any, ids: Tensor) -> Sequence[Tensor]:
     """Our outputs for ids (B, T): logits of the head, or features (B, T, D)."""
     with torch.no_grad():
         if model.head.is_encoder:
@@ -179,28 +181,14 @@ def _answers(model: PortableModel, ours: Any, ids: Tensor) -> Sequence[Tensor]:
     return [out] if isinstance(out, Tensor) else list(out)
 
 
-def _compare_vectors(model: PortableModel, folder: Path) -> None:
-    """Compare the vectors of texts with those of sentence-transformers."""
-    with _theirs():
-        from sentence_transformers import SentenceTransformer
-
-        own = {"attn_implementation": _KERNELS}
-        theirs = SentenceTransformer(str(folder), device="cpu", model_kwargs=own, **_UNTRUSTED)
-        wanted = theirs.encode(list(TEXTS), convert_to_tensor=True)
-    rows = _rows(model, int(identity.read_record(model.state)["settings"]["max_length"]))
-    ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=model.vocabulary.pad_id)
-    pooling, is_normalized = model.vectors
-    found = pool(_answers(model, build(model), ids)[0], ids != model.vocabulary.pad_id, pooling)
-    _check_same(F.normalize(found, dim=-1) if is_normalized else found, wanted, folder, "vectors")
-
-
-def _rows(model: PortableModel, longest: int) -> list[list[int]]:
+def rows_of_texts(model: PortableModel, longest: int) -> list[list[int]]:
     """The ids of each text with the symbols around it."""
     encoder = Encoder(model.tokenizer, model.vocabulary)
     return [encoder.join(encoder.ids(text.strip()), max_length=longest).tolist() for text in TEXTS]
 
 
-def _check_same(found: Tensor, wanted: Tensor, folder: Path, what: str) -> None:
+def check_same(found: Tensor, wanted: Tensor, folder: Path, what: str) -> None:
+    """Refuse numbers of ours that differ from the other program's."""
     most = float(wanted.abs().max())
     difference = float((found - wanted).abs().max()) if found.shape == wanted.shape else float("inf")
     if not difference <= TOLERANCE * most:

@@ -9,47 +9,42 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from huggingface_hub import cached_assets_path, constants
 
 from roberta_plugin import __version__, register
-from roberta_plugin.conversion import huggingface, model_card, named_models, onnx_model, peft_adapter
+from roberta_plugin.conversion import named_models
+from roberta_plugin.conversion import settings as _settings
 from roberta_plugin.conversion.comparison import compare
-from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
-from roberta_plugin.conversion.families import check_switches, needs_code
-from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
+from roberta_plugin.conversion.fairseq_format import write_ours
+from roberta_plugin.conversion.families import needs_code
+from roberta_plugin.conversion.formats import Format, instead, open_format
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
 from roberta_plugin.conversion.model_card import CARD, card, numbers_in_words
 from roberta_plugin.conversion.model_files import find_checkpoint, format_of
 from roberta_plugin.conversion.named_models import local_path
-from roberta_plugin.conversion.onnx_model import write_onnx
-from roberta_plugin.conversion.peft_adapter import compare_with_adapter, with_adapter, write_adapter
-from roberta_plugin.conversion.portable import ENCODER, MASKED_LM, PortableModel, heads_of
+from roberta_plugin.conversion.portable import MASKED_LM, PortableModel, heads_of
 from roberta_plugin.conversion.portable_code import CODE
 from roberta_plugin.conversion.pretrained import build, read_any
-from roberta_plugin.conversion.settings import RECORD, ExportSettings, Format, ImportSettings
+from roberta_plugin.conversion.settings import RECORD, CommonExportSettings, CommonImportSettings
 from roberta_plugin.files import hidden_folder, replace_folder, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import wait_for_lock
 from roberta_plugin.models.checkpoints import SEGMENTS, merge_segments, sequence_head_of
-from roberta_plugin.models.config import check_has_no_switch
 
 logger = logging.getLogger(__name__)
 
-SENTENCE_TRANSFORMERS: Final = "sentence-transformers"
-# What a model card says of the use of a folder, by its format
-_USAGE: Mapping[Format, Callable[[PortableModel], str]] = {
-    "huggingface": model_card.usage,
-    "fairseq": lambda model: "See the file NOTE.",
-    "onnx": onnx_model.usage,
-    "peft": peft_adapter.usage,
-    SENTENCE_TRANSFORMERS: huggingface.usage_of_sentence_transformers,
-}
+
+def __getattr__(name: str) -> Any:
+    """`ExportSettings` and `ImportSettings`, which are composed when they are used."""
+    if name in ("ExportSettings", "ImportSettings"):
+        return getattr(_settings, name)
+    raise AttributeError(f"{__name__} has no {name}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +59,7 @@ class ConversionResult:
     """The address of the upload, if there was one."""
 
 
-def export_model(settings: ExportSettings) -> ConversionResult:
+def export_model(settings: CommonExportSettings) -> ConversionResult:
     """Write a model in another format.
 
     Raises:
@@ -75,49 +70,36 @@ def export_model(settings: ExportSettings) -> ConversionResult:
         named_models.check_push(settings.push)
     source = local_path(settings.checkpoint)
     check_output(settings.output_dir, sources=(source, settings.data))
+    form = open_format(settings.to)
     head = settings.head
-    if settings.to == SENTENCE_TRANSFORMERS:
-        if head not in (None, ENCODER):
-            raise ValueError(
-                f"--to {SENTENCE_TRANSFORMERS} writes vectors of the encoder, and --head {head} is another answer: "
-                "leave it out, or use --to huggingface."
-            )
-        head = ENCODER
+    if form.head is not None and head not in (None, form.head):
+        raise ValueError(
+            f"--to {form.name} writes {form.what_head}, and --head {head} is another answer: leave it out, or use --to "
+            "huggingface."
+        )
+    head = form.head or head
     model = _labelled(read_any(source, data=settings.data, tokenizer=settings.tokenizer, head=head), settings.labels)
-    options = model.state["cfg"]["model"]
-    model = _without_pairs(model, settings.to)
-    if settings.to == "fairseq":
-        check_has_no_switch(options, path=model.path, other="fairseq's RoBERTa", instead="--to huggingface or onnx")
-    elif settings.to != "onnx":  # a graph, of any layers
-        check_switches(options, model.path)
+    model = _without_pairs(model, form)
+    form.check(model)
     notes = [
         *model.notes,
-        *_notes_on_head(model, settings.to),
-        *_notes_on_long_texts(model, settings.to),
-        *_notes_on_decisions(model, settings.to),
-        *_notes_on_white_space(model, settings.to),
-        *_notes_on_code(model, settings.to),
+        *_notes_on_head(model, form),
+        *_notes_on_long_texts(model, form),
+        *_notes_on_decisions(model, form),
+        *_notes_on_white_space(model, form),
+        *_notes_on_code(model, form),
     ]
     record: dict[str, Any] = {"source": str(model.path), "to": settings.to, "head": model.head.name}
     record |= {identity.DECISIONS: model.decides_by} if model.decides_by else {}
     record |= {"version": __version__, "notes": notes}  # to which writing may add
     with output_folder(settings.output_dir, record) as folder:
-        if settings.to == "huggingface":
-            write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)
-        elif settings.to == "sentence-transformers":
-            write_sentence_transformers(model, folder, max_shard_bytes=settings.max_shard_bytes)
-        elif settings.to == "fairseq":
-            write_fairseq(model, folder, layout=settings.layout, half=settings.half)
-        elif settings.to == "peft":
-            write_adapter(model, folder)
-        else:
-            notes += write_onnx(model, folder, int8_sample=settings.int8_sample)
-        write_text(folder / CARD, card(model, settings, usage=_USAGE[settings.to](model)))
+        notes += form.write(model, folder, settings)
+        write_text(folder / CARD, card(model, settings, form))
     pushed = "" if settings.push is None else named_models.push(settings.output_dir, settings)
     return ConversionResult(folder=settings.output_dir, model=model, notes=tuple(notes), pushed=pushed)
 
 
-def _without_pairs(model: PortableModel, to: Format) -> PortableModel:
+def _without_pairs(model: PortableModel, form: Format) -> PortableModel:
     """The model without what the format lacks for pairs of texts: heads for sequences, and perhaps segments.
 
     Raises:
@@ -125,11 +107,11 @@ def _without_pairs(model: PortableModel, to: Format) -> PortableModel:
     """
     parameters = {name: value for name, value in model.parameters.items() if not sequence_head_of(name)}
     notes = model.notes
-    if SEGMENTS in parameters and to in ("fairseq", "sentence-transformers"):
-        if to == "fairseq" and model.head.kind != MASKED_LM and model.reads_pairs is not False:
+    if SEGMENTS in parameters and not form.has_segments:
+        if form.reads_pairs and model.head.kind != MASKED_LM and model.reads_pairs is not False:
             raise ValueError(
                 f"{model.path} tells the two texts of a pair apart by segments, which fairseq's RoBERTa has not: use "
-                "--to huggingface or onnx, or start from a model that was pretrained with --no-segment-embeddings."
+                f"{instead('huggingface')}, or start from a model that was pretrained with --no-segment-embeddings."
             )
         how = merge_segments(parameters, is_tied=not model.state["cfg"]["model"].get("untie_weights_roberta"))
         lacks = f"The model has segment embeddings, and the exported one has none: {how}."
@@ -137,28 +119,24 @@ def _without_pairs(model: PortableModel, to: Format) -> PortableModel:
     return replace(model, state={**model.state, "model": parameters}, notes=notes)
 
 
-def _notes_on_head(model: PortableModel, to: Format) -> list[str]:
+def _notes_on_head(model: PortableModel, form: Format) -> list[str]:
     """What of the heads is not as the training left it, or is left out."""
     notes = []
     if model.head.is_encoder:
         others = [head.name for head in heads_of(model.state) if head.kind != MASKED_LM]
-        if others and to != "fairseq":
+        if others and not form.vectors_note:
             notes.append(f"The export gives vectors, without the head {' and '.join(others)}.")
         if not model.was_trained_for_its_answers:
             notes.append(
                 "The model was not trained for vectors: a text has the mean of the last layer over its tokens."
             )
-        if to == "fairseq":
-            notes.append(
-                "fairseq's RoBERTa has a masked-LM head, and the one written was not trained with this encoder: take "
-                "vectors by extract_features."
-            )
+        notes += [form.vectors_note] if form.vectors_note else []
     elif not model.was_trained_for_its_answers:
         notes.append("The masked-LM head was not trained with this encoder, which was fine-tuned after it.")
     return notes
 
 
-def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
+def _notes_on_long_texts(model: PortableModel, form: Format) -> list[str]:
     """What a format does not say of a model that reads long texts otherwise than by their begin.
 
     Raises:
@@ -167,46 +145,45 @@ def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
     layout = model.text_layout
     if layout.long_texts is None:
         return []
-    if layout.has_windows and to != "huggingface":
+    if layout.has_windows and not form.has_windows:
         raise ValueError(
-            f"{model.path} reads long texts in windows and pools them inside of the model, which --to {to} cannot "
-            "express: use --to huggingface, whose folder `roberta predict` reads, or fine-tune with --long-texts "
-            "head+tail."
+            f"{model.path} reads long texts in windows and pools them inside of the model, which --to {form.name} "
+            "cannot express: use --to huggingface, whose folder `roberta predict` reads, or fine-tune with "
+            "--long-texts head+tail."
         )
-    program = {"huggingface": "transformers", "onnx": "ONNX Runtime"}.get(to, to)
     note = f"Of texts longer than {layout.max_length} tokens, the model reads {layout.long_texts}"
-    remembers = ", as `roberta predict` does with this folder" if to == "huggingface" else ""
-    return [f"{note}{remembers}. {program} does not: cut them before."]
+    remembers = ", as `roberta predict` does with this folder" if form.has_windows else ""
+    return [f"{note}{remembers}. {form.program or form.name} does not: cut them before."]
 
 
-def _notes_on_decisions(model: PortableModel, to: Format) -> list[str]:
+def _notes_on_decisions(model: PortableModel, form: Format) -> list[str]:
     """Who applies the numbers by which a model decides beside its weights, and who does not."""
     notes = []
-    if model.head.facts.reads_logits and to in ("fairseq", "peft"):
-        notes = [f"{model.head.facts.reads_logits}, which --to {to} cannot say."]
+    if model.head.facts.reads_logits and not form.has_logit_rules:
+        notes = [f"{model.head.facts.reads_logits}, which --to {form.name} cannot say."]
     if not model.decides_by:
         return notes
     was_judged = f"The model was judged by {numbers_in_words(model)}"
-    if to not in ("huggingface", "onnx"):
-        return [*notes, f"{was_judged}, which --to {to} cannot hold: README.md names what to apply."]
-    program = {"huggingface": "transformers", "onnx": "ONNX Runtime"}[to]
-    return [f"{was_judged}; `roberta predict` does so with this folder, {program} by itself does not (README.md)."]
+    if not form.has_decisions:
+        return [*notes, f"{was_judged}, which --to {form.name} cannot hold: README.md names what to apply."]
+    return [f"{was_judged}; `roberta predict` does so with this folder, {form.program} by itself does not (README.md)."]
 
 
-def _notes_on_white_space(model: PortableModel, to: Format) -> list[str]:
+def _notes_on_white_space(model: PortableModel, form: Format) -> list[str]:
     """What the model reads of white space, and the tokenizer of a format cannot express."""
     if model.white_space == "spaces":
         return ["Questions are read without white space at their ends, which other programs keep: write them so."]
-    if model.white_space != "kept" and (to in ("fairseq", "peft") or not leaves_out_space(model)):
+    if model.white_space != "kept" and not (form.has_tokenizer and leaves_out_space(model)):
         inside = ", and with one space for any other" if model.white_space == "one_line" else ""
-        other = {"fairseq": "fairseq", "peft": "the tokenizer of the other model"}.get(to, "the exported tokenizer")
-        return [f"Texts are read without white space at their ends{inside}, which {other} keeps: write them so."]
+        return [
+            f"Texts are read without white space at their ends{inside}, which {form.tokenizer} keeps: write them so."
+        ]
     return []
 
 
-def _notes_on_code(model: PortableModel, to: Format) -> list[str]:
+def _notes_on_code(model: PortableModel, form: Format) -> list[str]:
     """That a folder brings the code of its model."""
-    if to not in ("huggingface", "sentence-transformers") or not needs_code(model):
+    if not form.has_code or not needs_code(model):
         return []
     segments = ", which tells two texts apart by segments" if SEGMENTS in model.parameters else ""
     return [
@@ -215,7 +192,7 @@ def _notes_on_code(model: PortableModel, to: Format) -> list[str]:
     ]
 
 
-def import_model(settings: ImportSettings) -> ConversionResult:
+def import_model(settings: CommonImportSettings) -> ConversionResult:
     """Write model.pt, dict.txt and the tokenizer into a folder, from a model in another format.
 
     Raises:
@@ -228,14 +205,18 @@ def import_model(settings: ImportSettings) -> ConversionResult:
             "it out."
         )
     source = local_path(settings.source, allow_pickle=settings.allow_pickle)
-    adapter = None if settings.adapter is None else local_path(settings.adapter)
-    check_output(settings.output_dir, sources=(source, settings.data, settings.tokenizer, adapter))
+    additions = settings.additions()
+    check_output(
+        settings.output_dir, sources=(source, settings.data, settings.tokenizer, *(each.path for each in additions))
+    )
     register()
     model = read_any(source, data=settings.data, tokenizer=settings.tokenizer)
-    base, model = model, model if adapter is None else with_adapter(model, adapter)
+    base = model
+    for addition in additions:
+        model = addition.add(model)
     if not settings.no_comparison:
-        why_not = compare(model) if adapter is None else compare_with_adapter(model, base, adapter)
-        model = replace(model, notes=(*model.notes, *([why_not] if why_not else [])))
+        why_not = [each.compare(model, base) for each in additions] or [compare(model)]
+        model = replace(model, notes=(*model.notes, *filter(None, why_not)))
     model = _labelled(model, settings.labels)
     build(model)  # raises where a parameter is missing or has another shape
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
@@ -265,7 +246,7 @@ def imported(path: Path) -> Path:
         with contextlib.suppress(OSError):  # a file system without locks: each process makes it, and one stays
             wait_for_lock(lock)
         if not (folder / RECORD).is_file():
-            import_model(ImportSettings(source=source, output_dir=folder))
+            import_model(_settings.ImportSettings(source=source, output_dir=folder))
             logger.warning("%s is imported into %s, where the next start finds it.", path, folder)
         record = read_json(folder / RECORD, keys=(), remedy=f"delete {folder}", hints={"notes": list}) or {}
         for note in record.get("notes", ()):  # at every start: what is not followed is not followed later either

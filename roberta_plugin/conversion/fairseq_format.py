@@ -20,7 +20,7 @@ import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import REMEDY, DivergedError, check_numbers, load_state
 from roberta_plugin.conversion.fields import check_fairseq
+from roberta_plugin.conversion.formats import Format, instead
 from roberta_plugin.conversion.huggingface_tokenizers import write_pieces
 from roberta_plugin.conversion.model_files import (
     decisions_of,
@@ -40,19 +41,18 @@ from roberta_plugin.conversion.model_files import (
 )
 from roberta_plugin.conversion.portable import (
     PortableModel,
-    SourceKind,
     check_vocabulary,
     choose_head,
     labels_of,
     rescale_to_labels,
 )
-from roberta_plugin.conversion.settings import Layout
+from roberta_plugin.conversion.settings import CommonExportSettings, Layout
 from roberta_plugin.data.tokenizers import FILES
 from roberta_plugin.data.tokenizers.additions import FILE as ADDITIONS
 from roberta_plugin.data.tokenizers.additions import additions_of, base_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
-from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.data.vocabulary import MASK, Vocabulary
 from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.adapters import merge
@@ -64,6 +64,7 @@ from roberta_plugin.models.checkpoints import (
     model_arguments,
     saved_options,
 )
+from roberta_plugin.models.config import check_has_no_switch
 from roberta_plugin.models.head_parameters import CLASSIFICATION, head_prefixes
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ def read_checkpoint(
     data: Path | None = None,
     tokenizer: Path | None = None,
     head: str | None = None,
-    source: SourceKind = "checkpoint",
+    source: str = "checkpoint",
 ) -> PortableModel:
     """The model of a checkpoint, with its tokenizer and vocabulary.
 
@@ -270,6 +271,28 @@ def _take(archive: Path, members: tarfile.TarFile, member: tarfile.TarInfo, fold
         shutil.copyfileobj(content, out)
 
 
+class FairseqFormat(Format):
+    """What fairseq reads without this plugin."""
+
+    has_segments = has_tokenizer = has_logit_rules = False
+    tokenizer, mask = "fairseq", MASK
+    vectors_note = (
+        "fairseq's RoBERTa has a masked-LM head, and the one written was not trained with this encoder: take vectors "
+        "by extract_features."
+    )
+
+    def check(self, model: PortableModel) -> None:  # noqa: D102
+        options = model.state["cfg"]["model"]
+        check_has_no_switch(options, path=model.path, other="fairseq's RoBERTa", instead=instead("huggingface"))
+
+    def write(self, model: PortableModel, folder: Path, settings: CommonExportSettings) -> Sequence[str]:  # noqa: D102
+        write_fairseq(model, folder, layout=settings.layout, half=settings.half)
+        return ()
+
+    def usage(self, model: PortableModel) -> str:  # noqa: D102
+        return f"See the file {NOTE}."
+
+
 def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today", half: bool = False) -> None:
     """Write model.pt, dict.txt, the tokenizer and a NOTE into an existing folder, for fairseq without this plugin.
 
@@ -289,14 +312,13 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
         contents = ", ".join(repr(token.content) for token in tokens[:5]) + (", ..." if len(tokens) > 5 else "")
         what = f"has added tokens ({contents})" if tokens else "puts a space in front of texts (add_prefix_space)"
         raise ValueError(
-            f"The tokenizer of {model.path} {what}, which fairseq's tokenizers cannot: use --to huggingface or --to "
-            "onnx."
+            f"The tokenizer of {model.path} {what}, which fairseq's tokenizers cannot: use {instead('huggingface')}."
         )
     epsilon = model.state["cfg"]["model"].get("layer_norm_eps", FAIRSEQS_EPSILON)
     if epsilon != FAIRSEQS_EPSILON:
         raise ValueError(
             f"{model.path} has layer norms with layer_norm_eps {epsilon}, and fairseq's RoBERTa always computes with "
-            f"{FAIRSEQS_EPSILON}, so its answers would differ: use --to huggingface or --to onnx."
+            f"{FAIRSEQS_EPSILON}, so its answers would differ: use {instead('huggingface')}."
         )
     parameters = {name: value.half() if half else value for name, value in model.parameters.items()}
     try:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from roberta_plugin.conversion import modernbert, portable_code
 from roberta_plugin.conversion.fields import CONFIG
+from roberta_plugin.conversion.formats import instead
 from roberta_plugin.conversion.portable import MASKED_LM, PortableModel, formats, has_module
 from roberta_plugin.foreign_fields import Table
 from roberta_plugin.models.checkpoints import architecture, num_segments_of
@@ -115,4 +116,4 @@ def arguments_without_pooler(model: PortableModel) -> dict[str, Any]:
 def check_switches(options: Mapping[str, Any], path: Path) -> None:
     """Refuse a model with switches that no class has, the exported code included."""
     lacking = {name: options[name] for name in portable_code.LACKS if name in options}
-    check_has_no_switch(lacking, path=path, other="Hugging Face's RoBERTa, even by code of ours,", instead="--to onnx")
+    check_has_no_switch(lacking, path=path, other="Hugging Face's RoBERTa, even by code of ours,", instead=instead())

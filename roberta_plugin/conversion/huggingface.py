@@ -6,20 +6,14 @@ model-00001-of-00002.safetensors ...   and model.safetensors.index.json, the fil
 pytorch_model.bin                      read too, without running code of the file
 tokenizer.json ...                     see `huggingface_tokenizers`
 
-A folder of sentence-transformers has these besides, which say how features become a vector:
-
-modules.json                           the parts of the model, in order
-1_Pooling/config.json                  mean, <s> (cls) or max
-2_Normalize                            if vectors have the length 1
-sentence_bert_config.json              most tokens of a text
-config_sentence_transformers.json      vectors are compared by their cosine
+Files of other formats beside these may say more of the model: `formats.Format.read_beside`.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +22,16 @@ from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers, read_tensors
-from roberta_plugin.conversion import portable_code
+from roberta_plugin.conversion import model_card, portable_code
 from roberta_plugin.conversion.families import (
-    arguments_without_pooler,
+    check_switches,
     family_called,
     family_of,
     fields_of,
     layers_of,
-    trust,
 )
-from roberta_plugin.conversion.fields import check_config, vectors_of
+from roberta_plugin.conversion.fields import check_config
+from roberta_plugin.conversion.formats import Format, formats_in
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
     POOLER,
@@ -58,19 +52,35 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
     special_ids,
     write_tokenizer,
 )
-from roberta_plugin.conversion.model_files import ADAPTER_CONFIG, CONFIG, OLD_WEIGHTS, WEIGHTS
+from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, check_vocabulary, num_classes, task_state
+from roberta_plugin.conversion.settings import CommonExportSettings
 from roberta_plugin.data.tokenizers.huggingface import read_tokenizer, their_ids
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, read_sizes
 from roberta_plugin.models.encoder import STANDARD_DEVIATION
 
 _ADVICE = "Copy the file again."
-_PARTS = "sentence_transformers.models"  # names of all versions; those since 6 read them, too
-_MODES = {"first": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+
+
+class HuggingFaceFormat(Format):
+    """A folder that transformers opens."""
+
+    program, library = "transformers", "transformers"
+    has_windows = has_decisions = has_code = True
+    who_decides = "`roberta predict` and the code above do that."
+
+    def check(self, model: PortableModel) -> None:  # noqa: D102
+        check_switches(model.state["cfg"]["model"], model.path)
+
+    def write(self, model: PortableModel, folder: Path, settings: CommonExportSettings) -> Sequence[str]:  # noqa: D102
+        write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)
+        return ()
+
+    def usage(self, model: PortableModel) -> str:  # noqa: D102
+        return model_card.usage(model)
 
 
 def write_huggingface(
@@ -106,46 +116,6 @@ def write_huggingface(
     write_json(folder / CONFIG, config, ensure_ascii=False)
 
 
-def usage_of_sentence_transformers(model: PortableModel) -> str:
-    """What a model card says of the use of a folder of sentence-transformers."""
-    call = f'vectors = SentenceTransformer("FOLDER"{trust(model)}).encode(["A text.", "Another one."])'
-    return f"```python\nfrom sentence_transformers import SentenceTransformer\n\n{call}\n```"
-
-
-def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:
-    """Write a folder of sentence-transformers; without pooling and length in training, the mean of all positions."""
-    write_huggingface(model, folder, max_shard_bytes=max_shard_bytes, white_space="stripped")
-    options: Any = model.state["cfg"]["model"]
-    settings = identity.read_record(model.state).get("settings") or {}
-    chosen, normalizes = model.vectors
-    parts = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    if normalizes:
-        parts.append(("2_Normalize", "Normalize"))
-    modules = [
-        {"idx": number, "name": str(number), "path": path, "type": f"{_PARTS}.{name}"}
-        for number, (path, name) in enumerate(parts)
-    ]
-    pooling = {f"pooling_mode_{mode}": name == chosen for name, mode in _MODES.items()}
-    max_length = min(settings.get("max_length", options["max_positions"]), options["max_positions"])
-    contents: dict[str, Any] = {
-        "modules.json": modules,
-        "1_Pooling/config.json": {"word_embedding_dimension": options["encoder_embed_dim"], **pooling},
-        "sentence_bert_config.json": {
-            "max_seq_length": max_length,
-            "do_lower_case": False,
-            "model_args": arguments_without_pooler(model),
-        },
-        "config_sentence_transformers.json": {
-            "prompts": {},
-            "default_prompt_name": None,
-            "similarity_fn_name": "cosine",
-        },
-    }
-    for name, content in contents.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        write_json(folder / name, content)
-
-
 def read_huggingface(path: Path) -> PortableModel:
     """The model in a Hugging Face folder, or of a safetensors file in one.
 
@@ -153,7 +123,7 @@ def read_huggingface(path: Path) -> PortableModel:
         ValueError: if it is not a RoBERTa, or its files do not fit each other.
     """
     folder, file = (path.parent, path) if path.is_file() else (path, None)
-    vectors, notes = vectors_of(folder)
+    vectors, notes = _beside(folder)
     config = read_config(folder)
     where = folder / CONFIG
     options = from_config(config, where)
@@ -166,11 +136,6 @@ def read_huggingface(path: Path) -> PortableModel:
     _check_words(weights, config, where)
     if head is not None and head.kind == MASKED_LM:
         _check_masked_lm(weights, options, where, has_gelu=family is None)
-    if (folder / ADAPTER_CONFIG).is_file():
-        notes.append(
-            f"{folder} has adapters of peft beside its weights ({ADAPTER_CONFIG}), which transformers adds to them. "
-            f"Here `roberta import {folder} --adapter {folder}` does."
-        )
     foreign = read_tokenizer(folder, num_symbols=config["vocab_size"])
     notes += foreign.notes
     is_bare = head is None
@@ -244,6 +209,17 @@ def read_huggingface(path: Path) -> PortableModel:
         source="huggingface",
         notes=tuple(notes),
     )
+
+
+def _beside(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """What files of other formats beside a model's say of it: settings, and notes."""
+    settings: dict[str, Any] = {}
+    notes: list[str] = []
+    for form in formats_in(folder):
+        further, of_form = form.read_beside(folder)
+        settings |= further
+        notes += of_form
+    return settings, notes
 
 
 def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path) -> None:

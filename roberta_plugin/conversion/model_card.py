@@ -15,11 +15,12 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from roberta_plugin.conversion.families import arguments_without_pooler, trust
+from roberta_plugin.conversion.formats import Format
 from roberta_plugin.conversion.huggingface_tokenizers import their_symbol
 from roberta_plugin.conversion.model_files import finetuning_folder, own_results
 from roberta_plugin.conversion.named_models import hub_name
 from roberta_plugin.conversion.portable import PortableModel
-from roberta_plugin.conversion.settings import RECORD, ExportSettings
+from roberta_plugin.conversion.settings import RECORD, CommonExportSettings
 from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, all_tasks, benchmark_of
@@ -69,23 +70,22 @@ A RoBERTa (Liu et al. 2019, arXiv 1907.11692) that {description}. Exported by ro
 
 {license}
 """
-_PIPELINES = {"sentence-transformers": "sentence-similarity"}  # others have that of the kind
 _SPLITS = {"valid": "validation"}
 _METRICS = {"mcc": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
 _DECIDES = ("thresh", *NUMBERS)  # ends of the names of numbers that are no results
 _RECIPE = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
 
 
-def card(model: PortableModel, settings: ExportSettings, *, usage: str) -> str:
-    """The text of the card; `usage` is Markdown about a folder of this format, whose name FOLDER stands for."""
+def card(model: PortableModel, settings: CommonExportSettings, form: Format) -> str:
+    """The text of the card."""
     name = (settings.push or _name(model.path)).partition("@")[0]
-    does = model.head.facts.description.replace(MASK, MASK if settings.to == "fairseq" else their_symbol(MASK, model))
+    does = model.head.facts.description.replace(MASK, form.mask or their_symbol(MASK, model))
     if not model.was_trained_for_its_answers:
         untrained = "by a head that was not trained with this encoder: the encoder was fine-tuned after it"
         does += ", without a training for that" if model.head.is_encoder else f", {untrained}"
-    usage += _decision(model, settings.to)
+    usage = form.usage(model) + _decision(model, form)
     return TEMPLATE.format(
-        metadata=metadata(model, settings, name=name).to_yaml(),
+        metadata=metadata(model, settings, form, name=name).to_yaml(),
         name=name,
         description=does,
         usage=usage if settings.push is None else usage.replace('"FOLDER"', json.dumps(name)),
@@ -97,9 +97,9 @@ def card(model: PortableModel, settings: ExportSettings, *, usage: str) -> str:
     )
 
 
-def metadata(model: PortableModel, settings: ExportSettings, *, name: str) -> ModelCardData:
+def metadata(model: PortableModel, settings: CommonExportSettings, form: Format, *, name: str) -> ModelCardData:
     """What the hub reads of the card: facts of the run's records and of the options; what is unknown is left out."""
-    pipeline = _PIPELINES.get(settings.to, model.head.hugging_face.pipeline)
+    pipeline = form.pipeline or model.head.hugging_face.pipeline
     trained_on = identity.read_record(model.state)
     task = "" if trained_on.get(identity.IS_INFERRED) else str(trained_on.get("task") or "")
     dataset, config = benchmark_of(task).on_hub if task in all_tasks() else ("", None)
@@ -120,7 +120,7 @@ def metadata(model: PortableModel, settings: ExportSettings, *, name: str) -> Mo
     return ModelCardData(
         language=list(settings.language) or None,
         license=settings.license,
-        library_name={"huggingface": "transformers"}.get(settings.to, settings.to),
+        library_name=form.library or form.name,
         pipeline_tag=pipeline,
         tags=["roberta", model.head.kind.replace("_", "-")],
         base_model=_base_model(model) or None,
@@ -161,15 +161,14 @@ def _exported(model: PortableModel) -> Exported:
     )
 
 
-def _decision(model: PortableModel, to: str) -> str:
+def _decision(model: PortableModel, form: Format) -> str:
     """The numbers that decide beside the weights, and who applies them; empty without any."""
     rules = _kind(model).decision(_exported(model))
     if not rules:
         return ""
-    who = {"huggingface": "`roberta predict` and the code above do that.", "onnx": "`roberta predict` does that."}
     return (
         f"\n\nThe model was judged by {' and '.join(rules)}, which the weights do not hold. {' '.join(rules.values())} "
-        f"{who.get(to, 'No file of this folder does that.')}"
+        f"{form.who_decides}"
     )
 
 

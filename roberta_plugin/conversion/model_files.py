@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roberta_plugin.conversion.portable import SourceKind, heads_of, labels_of
+from roberta_plugin.conversion.portable import heads_of, labels_of
+from roberta_plugin.conversion.settings import RECORD
 from roberta_plugin.data.manifest import sha256_of_file
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.tokenizers import WORDS_ALONE, has_tokenizer, load_tokenizer
@@ -27,13 +28,12 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, is_number
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import saved_options
+from roberta_plugin.registry import FORMATS
 from roberta_plugin.runs import FILES as CHOICES
 from roberta_plugin.runs import RUN, RUNS, RunFiles
 
 CHECKPOINT_NAMES = (*CHOICES.values(), "model.pt")
 CONFIG, WEIGHTS, OLD_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"  # of Hugging Face
-ADAPTER_CONFIG = "adapter_config.json"  # of peft
-ONNX_MODEL, INT8_MODEL, ONNX_FACTS = "model.onnx", "model.int8.onnx", "roberta.json"
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 # fairseq's --bpe -> `Tokenizer.name`
 _BPE = {"gpt2": "byte_level_bpe", "sentencepiece": "sentencepiece", "fastbpe": "character_bpe"}
@@ -45,12 +45,12 @@ SHA256 = {
 _SECONDS = 30.0  # without an answer
 
 
-def format_of(path: Path) -> SourceKind | None:
-    """The form of a model's file or folder: a checkpoint, an archive of fairseq, Hugging Face's, an export to ONNX;
-    None if unknown.
+def format_of(path: Path) -> str | None:
+    """The form of a model's file or folder: "checkpoint", or a name of `registry.FORMATS`, such as "fairseq" for an
+    archive; None if unknown.
 
     Raises:
-        ValueError: for adapters without the model below them.
+        ValueError: for files that are not a model by themselves, or of a format whose extension is not installed.
     """
     if path.is_file() and path.name.endswith(_ARCHIVES):
         return "fairseq"
@@ -58,18 +58,26 @@ def format_of(path: Path) -> SourceKind | None:
     has_checkpoint = any((folder / name).is_file() for folder in folders for name in CHECKPOINT_NAMES)
     if (path.is_file() and path.suffix == ".pt") or has_checkpoint or (path / RUNS / "report.json").is_file():
         return "checkpoint"
-    is_weights = path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS)
-    # Folders of Hugging Face may hold a model.onnx, too, which is none of ours.
-    is_foreign = any((path / name).is_file() for name in (CONFIG, "modules.json"))  # the latter has it in a subfolder
-    if is_weights or (is_foreign and not (path / ONNX_FACTS).is_file()):
+    if path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS):
         return "huggingface"
-    if (path / ADAPTER_CONFIG).is_file():
-        raise ValueError(
-            f"{path} has adapters of peft ({ADAPTER_CONFIG}) and not the model below them: use `roberta import MODEL "
-            f"--adapter {path}`."
-        )
-    is_graph = path.is_dir() and any((path / name).is_file() for name in (ONNX_MODEL, INT8_MODEL, ONNX_FACTS))
-    return "onnx" if is_graph else None
+    found = {name: each for name, each in FORMATS.items() if any((path / mark).is_file() for mark in each.marks)}
+    is_foreign = (path / CONFIG).is_file() or any(each.is_hugging_face for each in found.values())
+    if is_foreign and not any(each.own_mark and (path / each.own_mark).is_file() for each in found.values()):
+        return "huggingface"  # whatever else it has
+    for each in found.values():
+        if each.why_not_alone:
+            raise ValueError(f"{path} {each.why_not_alone.format(path=path)}")
+    if not found:
+        _check_is_installed(path)
+    return next(iter(found), None)
+
+
+def _check_is_installed(path: Path) -> None:
+    """Refuse the folder of an export to a format that is not registered."""
+    record = read_json(path / RECORD, keys=(), remedy="remove it") if path.is_dir() else None
+    form = (record or {}).get("to")
+    if isinstance(form, str) and form not in (*FORMATS, "roberta_plugin"):
+        raise ValueError(f"{path} is an export to {form}. {FORMATS.unknown(form)} Install the extension that has it.")
 
 
 def find_checkpoint(folder: Path, name: str | None) -> Path:

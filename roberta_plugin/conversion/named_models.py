@@ -22,19 +22,16 @@ import torch
 from huggingface_hub import HfApi, constants, errors, snapshot_download
 
 from roberta_plugin import __version__
-from roberta_plugin.conversion.fields import is_inside
 from roberta_plugin.conversion.model_files import (
     CONFIG,
-    INT8_MODEL,
     OLD_WEIGHTS,
-    ONNX_FACTS,
-    ONNX_MODEL,
     WEIGHTS,
     download,
     format_of,
 )
-from roberta_plugin.conversion.settings import RECORD, ExportSettings
+from roberta_plugin.conversion.settings import RECORD, CommonExportSettings
 from roberta_plugin.data.tokenizers import FILES
+from roberta_plugin.registry import FORMATS
 
 # name -> that of the same model at the hub; fairseq publishes no checksums of them, so their sizes are compared
 ARCHIVES = {
@@ -49,18 +46,14 @@ ARCHIVE_URL = "https://dl.fbaipublicfiles.com/fairseq/models"
 NAMES = f"the name of a model of the Hugging Face hub (org/name), or of fairseq's archives ({', '.join(ARCHIVES)})"
 _NAME = re.compile(r"(?P<repository>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
 _FILES_OF_MODELS = (".pt", ".safetensors", ".bin", ".onnx", ".tar.gz", ".tgz", ".tar")
-_ADAPTER = "adapter_model.safetensors"
 _ALLOWED = (
     *(CONFIG, WEIGHTS, f"{WEIGHTS}.index.json", "model-*.safetensors"),
-    *("adapter_config.json", _ADAPTER, ONNX_FACTS),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "merges.txt", "sentencepiece.bpe.model"),
-    *("modules.json", "*_Pooling/config.json", "sentence_*_config.json", "config_sentence_transformers.json"),
 )
-_GRAPHS = (ONNX_MODEL, INT8_MODEL)
-_EXPORTED = (*_GRAPHS, f"{ONNX_MODEL}.data", "dict.txt", *FILES)  # what a folder of `--to onnx` has besides
 _OURS = "model.pt"  # with `--to fairseq`
 _PICKLES = (OLD_WEIGHTS, f"{OLD_WEIGHTS}.index.json", "pytorch_model-*.bin", _OURS)
+_TEXTS = ("dict.txt", *FILES)  # what our own exports read texts by
 _TOKEN = "log in by `hf auth login`, or set HF_TOKEN"
 
 
@@ -99,7 +92,7 @@ def sha256_of(path: Path) -> str:
     """A hash of an archive, or of the files of a folder, or beside a file, that would be fetched from the hub."""
     folder = path if path.is_dir() else path.parent
     files = (each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
-    of_model = {name for name in files if any(fnmatchcase(name, each) for each in (*_ALLOWED, *_PICKLES))}
+    of_model = {name for name in files if any(fnmatchcase(name, each) for each in (*_allowed(), *_PICKLES))}
     of_model |= {name for name in _files_of_indexes(folder) if (folder / name).is_file()}
     names = {path.name} if format_of(path) == "fairseq" else {*of_model, *([path.name] if path.is_file() else [])}
     digest = hashlib.sha256(path.name.encode() if path.is_file() else b"")
@@ -107,6 +100,11 @@ def sha256_of(path: Path) -> str:
         with open(folder / name, "rb") as file:
             digest.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()
+
+
+def _allowed() -> tuple[str, ...]:
+    """Patterns of the files that are fetched of any model."""
+    return (*_ALLOWED, *(pattern for each in FORMATS.values() for pattern in each.files))
 
 
 def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> Path:
@@ -124,12 +122,14 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
         )
 
     try:
-        folder = fetch(*_ALLOWED, *((*_PICKLES, "dict.txt", *FILES) if allow_pickle else ()))
+        folder = fetch(*_allowed(), *((*_PICKLES, *_TEXTS) if allow_pickle else ()))
         if named := _files_of_indexes(folder, has_pickles=allow_pickle):
             folder = fetch(*map(glob.escape, named), commit=folder.name)
-        if (folder / ONNX_FACTS).is_file():  # an export of ours; the graphs of others have the weights once more
-            folder = fetch(*_ALLOWED, *_EXPORTED)
-        wanted = (WEIGHTS, _ADAPTER, *_GRAPHS, *((OLD_WEIGHTS, _OURS) if allow_pickle else ()))
+        exported = [each for each in FORMATS.values() if each.own_mark and (folder / each.own_mark).is_file()]
+        if exported:  # by us; the graphs of others have the weights once more
+            folder = fetch(*_allowed(), *_TEXTS, *(file for each in exported for file in each.own_files))
+        of_formats = (name for each in FORMATS.values() for name in each.weights)
+        wanted = (WEIGHTS, *of_formats, *((OLD_WEIGHTS, _OURS) if allow_pickle else ()))
         if any((folder / f"{each}{end}").is_file() for each in wanted for end in ("", ".index.json")):
             return folder
         files = HfApi().list_repo_files(repository, revision=folder.name)
@@ -149,23 +149,21 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
 
 
 def _files_of_indexes(folder: Path, *, has_pickles: bool = True) -> list[str]:
-    """The files that modules.json and the indexes of weights name, whatever they are called, but for those of any name.
+    """The files that others name, such as the indexes of weights, whatever they are called, but for those of any name.
 
     What is odd about them is for the readers of these files to say.
     """
     names: set[str] = set()
-    try:
-        parts = json.loads((folder / "modules.json").read_bytes())
-        names |= {f"{part['path']}/{CONFIG}" for part in parts if part["path"] and is_inside(part["path"])}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        pass
+    for form, entry in FORMATS.items():
+        if entry.named_files:
+            names |= set(FORMATS.load(form, "named_files")(folder))
     for weights in (WEIGHTS, *([OLD_WEIGHTS] if has_pickles else [])):
         try:
             files = json.loads((folder / f"{weights}.index.json").read_bytes())["weight_map"].values()
             names |= {name for name in files if Path(name).name == name and name.endswith(Path(weights).suffix)}
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             pass
-    return sorted(name for name in names if not any(fnmatchcase(name, each) for each in (*_ALLOWED, *_PICKLES)))
+    return sorted(name for name in names if not any(fnmatchcase(name, each) for each in (*_allowed(), *_PICKLES)))
 
 
 def _explained(error: Exception, name: str, repository: str, revision: str | None) -> Exception:
@@ -246,7 +244,7 @@ def check_push(name: str) -> None:
         ) from error
 
 
-def push(folder: Path, settings: ExportSettings) -> str:
+def push(folder: Path, settings: CommonExportSettings) -> str:
     """Upload an exported folder without its record, which names paths of this machine; returns the address.
 
     Raises:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -31,7 +31,6 @@ from roberta_plugin.models.head_parameters import CLASSIFICATION, head_prefixes
 from roberta_plugin.models.heads import Pooling
 from roberta_plugin.registry import HEADS
 
-SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
 MASKED_LM = "masked_lm"  # its kind, and also the name of that head for --head
 ENCODER = "encoder"  # the name for --head of no head: vectors of texts
 _ONE_SCORE_PER_OPTION = ("race", "sentence_ranking")  # tasks of ours and of fairseq
@@ -237,7 +236,7 @@ class PortableModel:
         head: the head that answers.
         labels: names of its classes; empty if unknown, or if it has none.
         path: the file or folder that was read, for messages.
-        source: the form of `path`, for messages.
+        source: the form of `path`, for messages: see `model_files.format_of`.
         training: the checkpoint's record of its training: updates, hours, tokens, lr, ...
         notes: for the user, in sentences.
         keeps_ids: whether tokenizer.json has our ids where Hugging Face's differ (CamemBERT), as beside a graph.
@@ -249,7 +248,7 @@ class PortableModel:
     head: Head
     labels: tuple[str, ...] = ()
     path: Path
-    source: SourceKind
+    source: str
     training: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     keeps_ids: bool = False

@@ -1,22 +1,29 @@
-"""Settings of `roberta export`, `import` and `tokenizer extend`; this module imports nothing that is slow."""
+"""Settings of `roberta export`, `import` and `tokenizer extend`; this module imports nothing that is slow.
+
+Formats of extensions add their own options to the first two.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from roberta_plugin.option_slices import compose
+from roberta_plugin.registry import EXPORT_OPTIONS, FORMATS, IMPORT_OPTIONS
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
-Format = Literal["huggingface", "fairseq", "onnx", "peft", "sentence-transformers"]
+if TYPE_CHECKING:
+    from roberta_plugin.conversion.formats import Addition
+
 Layout = Literal["today", "2019"]
 RECORD = "conversion.json"
 _FAIRSEQ = {"to": ("fairseq",)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportSettings(Checked):
-    """Settings of `convert.export_model`."""
+class CommonExportSettings(Checked):
+    """Settings of `convert.export_model`, without those of one format of an extension."""
 
     checkpoint: Path = setting(
         REQUIRED,
@@ -24,7 +31,7 @@ class ExportSettings(Checked):
         "model's name (org/name)",
         flag="checkpoint",
     )
-    to: Format = setting(REQUIRED, "the format to write")
+    to: str = setting(REQUIRED, "the format to write", choices=lambda: tuple(FORMATS))
     output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier export")
     data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if they are not found")
     tokenizer: Path | None = setting(
@@ -40,13 +47,6 @@ class ExportSettings(Checked):
     )
     layout: Layout = setting("today", "fairseq: parameter names of today or of 2019", goes_with=_FAIRSEQ)
     half: bool = setting(False, "fairseq: store 16-bit numbers, as the released models do", goes_with=_FAIRSEQ)
-    int8_sample: Path | None = setting(
-        None,
-        "onnx: also write a model with 8-bit weights, and measure the difference on the lines of this text file",
-        flag="--int8",
-        metavar="TEXT",
-        goes_with={"to": ("onnx",)},
-    )
     license: str | None = setting(None, "licence for the model card, such as mit")
     language: tuple[str, ...] = setting(
         (), "languages of the texts for the model card, such as en, or multilingual", nargs="+", metavar="CODE"
@@ -62,9 +62,17 @@ class ExportSettings(Checked):
     """Most bytes of one file of weights (huggingface)."""
 
 
+class ImportOptions:
+    """The base of options of `roberta import`, those of extensions included."""
+
+    def additions(self) -> list[Addition]:
+        """What options of extensions add to the model; they call `super()`."""
+        return []
+
+
 @dataclass(frozen=True, kw_only=True)
-class ImportSettings:
-    """Settings of `convert.import_model`."""
+class CommonImportSettings(ImportOptions):
+    """Settings of `convert.import_model`, without those of extensions."""
 
     source: Path = setting(
         REQUIRED,
@@ -78,9 +86,6 @@ class ImportSettings:
         None,
         "folder with the tokenizer's files, if the source has none; or whitespace: the symbols of dict.txt are the "
         "words of the text",
-    )
-    adapter: Path | None = setting(
-        None, "low-rank adapter in peft's format, to add to the source's weights: a folder, or org/name"
     )
     allow_pickle: bool = setting(
         False, "org/name: take pytorch_model.bin where there is no safetensors file; no code of it runs"
@@ -109,3 +114,12 @@ class ExtendSettings:
         None, "instead of new words: the folder of a new tokenizer, from `roberta tokenizer train`"
     )
     data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the model has none beside it")
+
+
+def __getattr__(name: str) -> Any:
+    """`ExportSettings` and `ImportSettings`: the common ones with the options of all extensions."""
+    if name == "ExportSettings":
+        return compose(CommonExportSettings, EXPORT_OPTIONS, name=name, module=__name__)
+    if name == "ImportSettings":
+        return compose(CommonImportSettings, IMPORT_OPTIONS, name=name, module=__name__)
+    raise AttributeError(f"{__name__} has no {name}")

@@ -13,6 +13,9 @@ extensions in the same way; `roberta_plugin/registry.py` describes how.
     summaries    the sentences that sum a document up: CNN/DailyMail
     embeddings   vectors of texts
     own_tables   tables of your own, cut into training and development set
+    onnx         graphs for ONNX Runtime, with 8-bit weights as an option
+    peft         low-rank adapters in peft's format
+    sentence_transformers   vectors of texts for sentence-transformers
     studies      comparisons of pretrainings: variants with seeds at an equal budget
     bert_pairs   pretraining on pairs of texts, with segments and next-sentence prediction (Table 2)
 """

@@ -9,6 +9,7 @@ interface   RobertaHub, with the calls of fairseq's RoBERTa hub interface
 core        ids of many sequences -> predictions and features
 texts       texts <-> ids, with <mask>; tokens -> words
 scoring     sentences -> how acceptable they are to the model; masked batches -> accuracy and perplexity
+graphs      models that another program computes, with the calls of the hub
 running     the inference loop: sequences or batches -> what the model computes, in order
 """
 

@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from roberta_plugin.conversion.onnx_model import OnnxModel
 from roberta_plugin.conversion.portable import MASKED_LM, left_masked_lm
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.hub import running
+from roberta_plugin.hub.graphs import GraphModel
 from roberta_plugin.hub.running import Batch, map_batches
 from roberta_plugin.hub.texts import TextCodec
 from roberta_plugin.models.heads import Pooling, check_pooling, pool, pool_windows
@@ -327,7 +327,7 @@ class HubCore(nn.Module):
     @property
     def dim(self) -> int:
         """The model dimension D."""
-        if isinstance(self.model, OnnxModel):
+        if isinstance(self.model, GraphModel):
             return self.model.dim
         return int(self.model.encoder.sentence_encoder.embed_tokens.embedding_dim)  # type: ignore[union-attr, arg-type]
 
@@ -339,7 +339,7 @@ def pooler(model: nn.Module, pooling: Pooling) -> Callable[[Batch], list[Tensor]
         ValueError: for an unknown way of pooling.
     """
     check_pooling(pooling)
-    if isinstance(model, OnnxModel):
+    if isinstance(model, GraphModel):
         return lambda batch: list(model.pooled(batch.tokens, pooling, has_padding=batch.has_padding))
 
     def first_vectors(batch: Batch) -> list[Tensor]:

@@ -29,7 +29,6 @@ from roberta_plugin import register
 from roberta_plugin.conversion.fairseq_format import read_files, training_facts
 from roberta_plugin.conversion.model_files import check_bpe, format_of, training_data
 from roberta_plugin.conversion.named_models import local_path
-from roberta_plugin.conversion.onnx_model import OnnxModel, read_onnx
 from roberta_plugin.conversion.pretrained import build, fairseq_dictionary, read_any
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import SPECIALS, Vocabulary
@@ -42,13 +41,14 @@ from roberta_plugin.finetuning.layouts.words import word_spans
 from roberta_plugin.finetuning.records import WhiteSpace, as_read
 from roberta_plugin.hub import running, scoring
 from roberta_plugin.hub.core import HubCore
+from roberta_plugin.hub.graphs import GraphModel
 from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words, texts_in
 from roberta_plugin.machine import Precision
 from roberta_plugin.models.checkpoints import ModelOnlyTask, build_model
 from roberta_plugin.models.heads import Pooling
 from roberta_plugin.models.precision import check_precision, set_precision
-from roberta_plugin.registry import HEADS
+from roberta_plugin.registry import FORMATS, HEADS
 
 logger = logging.getLogger(__name__)
 Path_ = str | os.PathLike[str]
@@ -105,10 +105,11 @@ class RobertaHub(HubCore):
             if (given is not None and not isinstance(given, str | os.PathLike)) or folder is None:
                 raise ValueError(f"A file or folder is named by a str or a path, got {given!r:.80}.")
         path = local_path(Path(folder))
-        if checkpoint_file is None and format_of(path) == "onnx":
+        form = format_of(path) if checkpoint_file is None else None
+        if form is not None and form in FORMATS and FORMATS[form].opener:
             if data is not None or tokenizer is not None or data_name_or_path is not None:
                 raise ValueError(f"{path} brings its vocabulary and tokenizer along: leave --data and --tokenizer out.")
-            graph = read_onnx(path, precision=precision)
+            graph = FORMATS.load(form, "opener")(path, precision=precision)
             return cls(
                 graph.model, tokenizer=graph.tokenizer, vocabulary=graph.vocabulary, trained_on=graph.trained_on
             ).eval()
@@ -119,7 +120,7 @@ class RobertaHub(HubCore):
                 raise ValueError("data and data_name_or_path are two names of the same argument: give one.")
             is_relative = str(data_name_or_path).startswith(".")
             data = path / data_name_or_path if is_relative else data_name_or_path
-        if checkpoint_file is None and format_of(path) in ("fairseq", "huggingface"):
+        if form in ("fairseq", "huggingface"):
             opened: Any = read_any(
                 path,
                 data=None if data is None else Path(data),
@@ -396,8 +397,8 @@ class RobertaHub(HubCore):
         """
         if not isinstance(num_classes, int | np.integer) or num_classes < 1:
             raise ValueError(f"num_classes must be a whole number above 0, got {num_classes!r:.80}.")
-        if isinstance(self.model, OnnxModel):
-            raise ValueError("This is an ONNX model, to which no head can be added: open its checkpoint.")
+        if isinstance(self.model, GraphModel):
+            raise ValueError(f"This is {self.model.what}, to which no head can be added: open its checkpoint.")
         try:
             self.model.register_classification_head(name, num_classes=num_classes, **options)  # type: ignore[operator]
         except (TypeError, KeyError) as error:

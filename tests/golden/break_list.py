@@ -327,13 +327,13 @@ BREAKS = (
             "old[source].float().mean(dim=0) if source in kept else mean",
         ),
     }),
-    *faults("models/adapters.py", ("unit/models/test_adapters.py", "parity/conversion/test_adapters_vs_peft.py"), {
+    *faults("models/adapters.py", ("unit/models/test_adapters.py", "parity/extensions/peft/test_adapters_vs_peft.py"), {
         "adapters twice as strong when merged": (
             'state[f"{name}.weight"], scale * (b @ a)',
             'state[f"{name}.weight"], 2 * scale * (b @ a)',
         ),
     }),
-    *faults("conversion/peft_adapter.py", ("parity/conversion/test_adapters_vs_peft.py",), {
+    *faults("extensions/peft/adapter.py", ("parity/extensions/peft/test_adapters_vs_peft.py",), {
         "adapters of rslora as others": ('rank**0.5 if config.get("use_rslora") else rank', "rank"),
     }),
     *faults("conversion/huggingface_model.py", EXPORT, {

@@ -70,7 +70,7 @@ class Embedding(TableKind):
     task = "roberta_embedding"
     can_pack = False
     outputs = ("vectors",)
-    onnx_outputs = ("sentence_embedding",)
+    graph_outputs = ("sentence_embedding",)
     hugging_face: ClassVar[HuggingFace | None] = HuggingFace(suffix="Model", names={}, pipeline="feature-extraction")
     fields: ClassVar[tuple[str, ...]] = ("text", "text_pair")
     baseline_name = "the cosine of TF-IDF"

@@ -80,7 +80,7 @@ class QuestionAnswering(TableKind):
     free_settings = ("question_length", "doc_stride")
     outputs = ("start_logits", "end_logits", "answerable_logits")
     outputs_by: ClassVar[Mapping[str, str]] = {"start_logits": PER_TOKEN, "end_logits": PER_TOKEN}
-    onnx_outputs = ("start_logits", "end_logits", "answerable")
+    graph_outputs = ("start_logits", "end_logits", "answerable")
     # Hugging Face's class knows no answerability; the names are those of its ForSequenceClassification with one label,
     # which therefore reads that head from the same folder.
     hugging_face = HuggingFace(

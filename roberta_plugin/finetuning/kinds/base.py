@@ -1,7 +1,7 @@
 """What every kind of task offers: facts for the other rooms, decoding of raw outputs, and answers about records.
 
     trained by     head, task, head_sizes, metrics, selection
-    known as       description, has_labels, hugging_face, onnx_outputs; usage, card_rows, decision: words of model cards
+    known as       description, has_labels, hugging_face, graph_outputs; usage, card_rows, decision: words of cards
     prepared       write: examples -> the files of a split
     raw outputs    outputs, outputs_by: what `RawOutputs` has, and its rows
     results        judged: raw outputs for a split -> entries and metrics; validated, outcome, baseline: what calls it
@@ -145,7 +145,8 @@ class Kind(ABC):
     """How it reads the logits of a classification head otherwise than by their softmax, as the begin of a sentence."""
     is_compared_with_words: ClassVar[bool] = False
     """True if reports have the metrics of TF-IDF with logistic regression (`bag_of_words.py`) beside the model's."""
-    onnx_outputs: ClassVar[tuple[str, ...]] = ("logits",)
+    graph_outputs: ClassVar[tuple[str, ...]] = ("logits",)
+    """Names of its outputs in an exported graph."""
     hugging_face: ClassVar[HuggingFace | None] = None
     """None: Hugging Face has no class for it."""
     fields: ClassVar[tuple[str, ...]] = ("text",)

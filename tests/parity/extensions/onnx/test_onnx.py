@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from roberta_plugin.conversion.convert import ExportSettings, export_model
-from roberta_plugin.conversion.onnx_model import _changes
+from roberta_plugin.extensions.onnx.model import _changes
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import SEGMENTS
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions

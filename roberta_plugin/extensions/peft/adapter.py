@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,10 @@ from torch import Tensor
 from roberta_plugin.checkpoint_files import check_numbers
 from roberta_plugin.conversion.comparison import compare
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
-from roberta_plugin.conversion.families import family_of, layers_of, trust
-from roberta_plugin.conversion.fields import check_adapter
+from roberta_plugin.conversion.families import check_switches, family_of, layers_of, trust
+from roberta_plugin.conversion.formats import Format
 from roberta_plugin.conversion.huggingface import complete, read_safetensors, write_weights
 from roberta_plugin.conversion.huggingface_model import TRUNK, check_head, to_hugging_face, with_base_prefix
-from roberta_plugin.conversion.model_files import ADAPTER_CONFIG as CONFIG
 from roberta_plugin.conversion.portable import (
     MASKED_LM,
     Head,
@@ -33,13 +32,79 @@ from roberta_plugin.conversion.portable import (
     task_state,
     translate,
 )
+from roberta_plugin.conversion.settings import CommonExportSettings
+from roberta_plugin.foreign_fields import FLAG, Table, check_fields, known, only
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.adapters import merge
 
-WEIGHTS = "adapter_model.safetensors"
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _TASKS = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "QuestionAnswering": "QUESTION_ANS"}
 _ADVICE = "Copy the file again."
+# What peft adds to the weights, and what would change them otherwise.
+_FIELDS: Table = {
+    **known("""
+        r lora_alpha modules_to_save target_modules exclude_modules layers_to_transform layers_pattern
+        lora_dropout loftq_config eva_config corda_config runtime_config qalora_group_size task_type auto_mapping
+        peft_version base_model_name_or_path revision inference_mode megatron_config megatron_core
+    """),
+    "use_rslora": FLAG,
+    "peft_type": only("LORA"),
+    # These take their share out of the base model's weights, which then are not those of its own folder.
+    "init_lora_weights": only(True, False, "gaussian", "orthogonal", "eva", None),
+    "bias": only("none", None),
+    **dict.fromkeys(
+        ("use_dora", "use_qalora", "lora_bias", "fan_in_fan_out", "ensure_weight_tying"), only(False, None)
+    ),
+    **dict.fromkeys(("rank_pattern", "alpha_pattern"), only({}, None)),
+    **dict.fromkeys(
+        (
+            *("layer_replication", "target_parameters", "trainable_token_indices", "alora_invocation_tokens"),
+            *("arrow_config", "use_bdlora", "kasa_config", "velora_config", "monteclora_config", "lora_ga_config"),
+        ),
+        only(None, {}, []),
+    ),
+}
+
+
+class PeftFormat(Format):
+    """A folder of peft, for the model that the adapters were trained on."""
+
+    has_tokenizer = has_logit_rules = False
+    tokenizer = "the tokenizer of the other model"
+    changes_answers = True
+
+    def check(self, model: PortableModel) -> None:  # noqa: D102
+        check_switches(model.state["cfg"]["model"], model.path)
+
+    def write(self, model: PortableModel, folder: Path, settings: CommonExportSettings) -> Sequence[str]:  # noqa: D102
+        write_adapter(model, folder)
+        return ()
+
+    def usage(self, model: PortableModel) -> str:  # noqa: D102
+        return usage(model)
+
+    def read_beside(self, folder: Path) -> tuple[dict[str, Any], list[str]]:  # noqa: D102
+        note = (
+            f"{folder} has adapters of peft beside its weights ({CONFIG}), which transformers adds to them. Here "
+            f"`roberta import {folder} --adapter {folder}` does."
+        )
+        return {}, [note]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """The adapter in a folder, which `roberta import` adds to a model."""
+
+    path: Path
+
+    def add(self, model: PortableModel) -> PortableModel:
+        """The model with the adapter."""
+        return with_adapter(model, self.path)
+
+    def compare(self, model: PortableModel, base: PortableModel) -> str:
+        """Compare the result with peft's."""
+        return compare_with_adapter(model, base, self.path)
 
 
 def usage(model: PortableModel) -> str:
@@ -126,7 +191,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     if config is None or not path.is_file():
         missing = CONFIG if config is None else WEIGHTS
         raise FileNotFoundError(f"--adapter {folder} has no {missing}: name the folder that peft has written.")
-    notes = check_adapter(config, folder / CONFIG)
+    notes = check_fields(config, _FIELDS, folder / CONFIG, remedy="Merge it with peft, and import the merged model.")
     rank, alpha = config["r"], config["lora_alpha"]
     are_numbers = isinstance(rank, int) and isinstance(alpha, int | float) and bool not in (type(rank), type(alpha))
     if not are_numbers or rank < 1 or not math.isfinite(alpha):

@@ -1,4 +1,4 @@
-"""A portable model -> model.onnx for ONNX Runtime, with 8-bit weights as an option -> a model for the hub.
+"""A portable model -> model.onnx for ONNX Runtime, with 8-bit weights as an option.
 
 Inputs are `input_ids` and `attention_mask`, int64 (B, T), as tokenizer.json makes them. Outputs, by kind of head:
 
@@ -22,14 +22,11 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import re
 import warnings
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,16 +35,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from roberta_plugin.conversion.fairseq_format import write_words
+from roberta_plugin.conversion.formats import Format
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
-from roberta_plugin.conversion.model_files import INT8_MODEL, ONNX_FACTS, ONNX_MODEL
 from roberta_plugin.conversion.portable import MASKED_LM, PortableModel
 from roberta_plugin.conversion.pretrained import build
-from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import additions_of, base_of, composes, with_additions
-from roberta_plugin.data.tokenizers.base import Tokenizer
-from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.extensions.onnx.files import FACTS, INT8_MODEL, MODEL, VERSION, compute_checksum
 from roberta_plugin.extras import require
-from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.json_files import write_json
 from roberta_plugin.models.heads import Pooling, pool
 
 _OPSET = 18
@@ -76,9 +71,23 @@ class _Graph(nn.Module):
         return outputs if isinstance(outputs, Tensor) else tuple(outputs)
 
 
+class OnnxFormat(Format):
+    """A graph for ONNX Runtime."""
+
+    program = "ONNX Runtime"
+    has_decisions = True
+    who_decides = "`roberta predict` does that."
+
+    def write(self, model: PortableModel, folder: Path, settings: Any) -> Sequence[str]:  # noqa: D102
+        return write_onnx(model, folder, int8_sample=settings.int8_sample)
+
+    def usage(self, model: PortableModel) -> str:  # noqa: D102
+        return usage(model)
+
+
 def usage(model: PortableModel) -> str:
     """What a model card says of the graph."""
-    outputs = " and ".join(f"`{name}`" for name in model.head.facts.onnx_outputs)
+    outputs = " and ".join(f"`{name}`" for name in model.head.facts.graph_outputs)
     of_texts = ", a vector for each text, pooled and normalized as below" if model.head.is_encoder else ""
     return (
         "`model.onnx` takes `input_ids` and `attention_mask`, int64 of any batch and length; `tokenizer.json` makes "
@@ -111,19 +120,19 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
         torch.onnx.export(
             graph,
             (ids, torch.ones_like(ids)),
-            folder / ONNX_MODEL,
+            folder / MODEL,
             input_names=["input_ids", "attention_mask"],
-            output_names=list(model.head.facts.onnx_outputs),
+            output_names=list(model.head.facts.graph_outputs),
             dynamic_shapes=(sizes, sizes),
             opset_version=_OPSET,
             dynamo=True,
             external_data=sum(value.nbytes for value in model.parameters.values()) > 1 << 30,
         )
-    proto = onnx.load(folder / ONNX_MODEL, load_external_data=False)
+    proto = onnx.load(folder / MODEL, load_external_data=False)
     del proto.graph.value_info[:]  # shapes, which the quantizer contradicts
     for node in proto.graph.node:
         del node.metadata_props[:]  # this machine's stack traces
-    onnx.save(proto, folder / ONNX_MODEL)
+    onnx.save(proto, folder / MODEL)
     model_type = model_type_of(model)
     tokens, add_prefix_space = additions_of(model.tokenizer)
     further = {"add_prefix_space": add_prefix_space, "composes": composes(model.tokenizer)}
@@ -140,9 +149,9 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
 
     batches = list(_sample_batches(model, sample))
     with _quiet():
-        quantize_dynamic(folder / ONNX_MODEL, folder / INT8_MODEL, weight_type=QuantType.QInt8, per_channel=True)
-    full, small = (_run(folder / name, [ids for ids, _ in batches]) for name in (ONNX_MODEL, INT8_MODEL))  # N lists
-    sizes = [sum(path.stat().st_size for path in folder.glob(f"{name}*")) / 1e6 for name in (ONNX_MODEL, INT8_MODEL)]
+        quantize_dynamic(folder / MODEL, folder / INT8_MODEL, weight_type=QuantType.QInt8, per_channel=True)
+    full, small = (_run(folder / name, [ids for ids, _ in batches]) for name in (MODEL, INT8_MODEL))  # N lists
+    sizes = [sum(path.stat().st_size for path in folder.glob(f"{name}*")) / 1e6 for name in (MODEL, INT8_MODEL)]
     what = f"8-bit weights: {sizes[1]:.1f} MB instead of {sizes[0]:.1f} MB; on {len(batches)} lines of {sample}"
     if model.head.kind == MASKED_LM:
         losses = [
@@ -220,26 +229,8 @@ def _quiet() -> Iterator[None]:
         logging.disable(level)
 
 
-VERSION = 2
-_KEYS = ("version", "head", "sizes", "trained_on", "files")
-_INPUTS = ["input_ids", "attention_mask"]
-# Of the outputs of each head; without one, of vectors.
-_RANKS = {MASKED_LM: [3], "classification": [2], "token": [3], "span": [2, 2, 1], "": [2]}
-_AGAIN = "export the checkpoint again by `roberta export --to onnx`"
-_POSITIONS_AT_ONCE = 512  # of the vocabulary's scores, which the graph has for every position
-
-
-class OnnxFolder(NamedTuple):
-    """What the hub needs of an exported folder."""
-
-    model: OnnxModel
-    tokenizer: Tokenizer
-    vocabulary: Vocabulary
-    trained_on: dict[str, Any]
-
-
 def write_facts(model: PortableModel, folder: Path) -> None:
-    """Write what `read_onnx` needs beside the graphs: dict.txt, the tokenizer's files, and last roberta.json."""
+    """Write what `graph.read_onnx` needs beside the graphs: dict.txt, the tokenizer's files, and last roberta.json."""
     write_words(model, folder)
     head, options = model.head, model.state["cfg"]["model"]
     facts = {
@@ -247,152 +238,6 @@ def write_facts(model: PortableModel, folder: Path) -> None:
         "head": {"name": head.name, "kind": head.facts.head, "num_outputs": head.num_outputs},
         "sizes": {"max_positions": int(options["max_positions"]), "dim": int(options["encoder_embed_dim"])},
         "trained_on": model.record,
-        "files": {path.name: _checksum(path) for path in sorted(folder.iterdir()) if path.is_file()},
+        "files": {path.name: compute_checksum(path) for path in sorted(folder.iterdir()) if path.is_file()},
     }
-    write_json(folder / ONNX_FACTS, facts)
-
-
-def _checksum(path: Path) -> int:
-    """CRC-32 of a file."""
-    checksum = 0
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
-
-
-def _check_files(folder: Path, files: Any, *, unused: str) -> None:
-    """Compare the files of a folder with their checksums; the graph `unused`, of another precision, may be missing."""
-    if not isinstance(files, dict) or any(Path(name).name != name for name in files):
-        raise ValueError(f"{folder / ONNX_FACTS} is damaged (files is {files!r:.60}): {_AGAIN}.")
-    for name, checksum in files.items():
-        if name.startswith(unused):
-            continue
-        if not (folder / name).is_file():
-            raise FileNotFoundError(f"{folder} has no {name}: {_AGAIN}.")
-        if _checksum(folder / name) != checksum:
-            raise ValueError(f"{folder / name} is not as it was exported: {_AGAIN}.")
-
-
-def read_onnx(folder: Path, *, precision: str) -> OnnxFolder:
-    """Open an exported folder.
-
-    Raises:
-        ValueError: if it is of another version, is damaged, or has no such precision; or without ONNX Runtime.
-    """
-    require("onnxruntime", extra="onnx", purpose=f"{folder}, an ONNX model,")
-    names = {"fp32": ONNX_MODEL, "int8": INT8_MODEL}
-    if precision not in names:
-        raise ValueError(
-            f"--precision {precision}: {folder} is an ONNX model, which has fp32 or int8. Give one of them."
-        )
-    facts = read_json(folder / ONNX_FACTS, keys=["version"], remedy=_AGAIN)
-    if facts is None or facts["version"] != VERSION:
-        version = "none" if facts is None else f"version {facts['version']}"
-        raise ValueError(
-            f"{folder} is of another version of this plugin: {ONNX_FACTS} of version {VERSION} is needed; it has "
-            f"{version}. Please {_AGAIN}."
-        )
-    if lacking := next((key for key in _KEYS if key not in facts), None):
-        raise ValueError(f"{folder / ONNX_FACTS} lacks the key {lacking!r}: {_AGAIN}.")
-    path = folder / names[precision]
-    if not path.is_file():
-        remedy = "export it with --int8 TEXT" if precision == "int8" else _AGAIN
-        raise FileNotFoundError(f"{folder} has no {path.name}: {remedy}.")
-    if not isinstance(facts["trained_on"], dict):
-        raise ValueError(f"{folder / ONNX_FACTS} is damaged (trained_on is {facts['trained_on']!r:.60}): {_AGAIN}.")
-    _check_files(folder, facts["files"], unused=names["fp32" if precision == "int8" else "int8"])
-    return OnnxFolder(
-        model=OnnxModel(path, facts),
-        tokenizer=load_tokenizer(folder),
-        vocabulary=Vocabulary.load(folder / "dict.txt"),
-        trained_on=facts["trained_on"],
-    )
-
-
-class OnnxModel(nn.Module):
-    """A graph with the calls of a model that the hub makes; it computes on the CPU, with as many threads as torch."""
-
-    def __init__(self, path: Path, facts: dict[str, Any]) -> None:
-        """Open a graph."""
-        import onnxruntime  # type: ignore[import-untyped]
-
-        super().__init__()
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        try:
-            self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-            name, kind = str(facts["head"]["name"]), str(facts["head"]["kind"])
-            self.dim, self._max_positions = int(facts["sizes"]["dim"]), int(facts["sizes"]["max_positions"])
-            num_outputs = int(facts["head"]["num_outputs"])
-            inputs = [entry.name for entry in self._session.get_inputs()]
-            shapes = [entry.shape for entry in self._session.get_outputs()]
-            if inputs != _INPUTS or [len(shape) for shape in shapes] != _RANKS[kind]:
-                raise ValueError(f"the graph is not that of a head of the kind {kind}")
-            self._pooling = None if kind else facts["trained_on"]["settings"].get("pooling", "mean")
-            if kind in ("classification", "token") and shapes[0][-1] != num_outputs:
-                raise ValueError(f"the graph has {shapes[0][-1]} outputs instead of {num_outputs}")
-        except Exception as error:  # ONNX Runtime has classes of its own for damaged files
-            why = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:160]
-            raise ValueError(f"{path} or {ONNX_FACTS} beside it is damaged ({why}): {_AGAIN}.") from error
-        self.path, self._is_masked_lm = path, kind == MASKED_LM
-        self.head_kinds = {} if self._is_masked_lm or not kind else {name: kind}
-        self.heads = {name: SimpleNamespace(out_proj=SimpleNamespace(out_features=num_outputs))}
-
-    def max_positions(self) -> int:
-        """The most tokens in a sequence."""
-        return self._max_positions
-
-    def forward(self, tokens: Tensor, *, classification_head_name: str | None = None, **layout: Any) -> tuple[Any]:
-        """Ids (B, T), padded -> (the outputs of the head,), as `FastRobertaModel` does.
-
-        Raises:
-            ValueError: if it has no such head; a graph has no features either.
-        """
-        if classification_head_name not in self.head_kinds:
-            has = " and ".join(self.head_kinds) or ("the masked-LM head" if self._is_masked_lm else "vectors of texts")
-            raise ValueError(
-                f"{self.path} is an ONNX model and answers by {has} alone: ask the checkpoint for features, vectors "
-                "and other heads."
-            )
-        outputs = self._run(tokens, has_padding=layout.get("has_padding", True))
-        return (outputs[0] if len(outputs) == 1 else tuple(outputs),)
-
-    def position_logits(self, tokens: Tensor, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
-        """Scores of the vocabulary at some positions of each row, as `hub/running.position_logits`: parts (M', V)."""
-        if not self._is_masked_lm:
-            raise ValueError(f"{self.path} was exported without its masked-LM head: export with --head masked_lm.")
-        step = max(1, _POSITIONS_AT_ONCE // tokens.size(1))
-        for start in range(0, len(tokens), step):
-            (logits,) = self._run(tokens[start : start + step], has_padding=True)
-            for row, places in zip(logits, positions[start : start + step], strict=True):
-                yield row[list(places)]
-
-    def pooled(self, tokens: Tensor, pooling: Pooling, *, has_padding: bool) -> Tensor:
-        """Ids (B, T), padded -> vectors (B, D), as the graph pools them.
-
-        Raises:
-            ValueError: if it has no vectors, or pools otherwise.
-        """
-        if self._pooling is None:
-            raise ValueError(
-                f"{self.path} is an ONNX model and has no vectors of texts: export with --head encoder, or ask the "
-                "checkpoint."
-            )
-        if pooling != self._pooling:
-            raise ValueError(
-                f"{self.path} is an ONNX model with the pooling {self._pooling}: leave --pooling {pooling} out, or ask "
-                "the checkpoint."
-            )
-        return self._run(tokens, has_padding=has_padding)[0]
-
-    def _run(self, tokens: Tensor, *, has_padding: bool) -> list[Tensor]:
-        pad_id = 1
-        mask = tokens.ne(pad_id).long() if has_padding else torch.ones_like(tokens)
-        feed = {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()}
-        try:
-            outputs = self._session.run(None, feed)
-        except Exception as error:  # ONNX Runtime has classes of its own, and colours of terminals in their texts
-            why = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:160]
-            raise ValueError(f"{self.path} cannot be computed ({why}): {_AGAIN}, or ask the checkpoint.") from error
-        return [torch.from_numpy(np.asarray(value)) for value in outputs]
+    write_json(folder / FACTS, facts)

@@ -1,0 +1,31 @@
+"""Options of `roberta import` for adapters in peft's format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roberta_plugin.conversion.settings import ImportOptions
+from roberta_plugin.settings import setting
+
+if TYPE_CHECKING:
+    from roberta_plugin.conversion.formats import Addition
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterOptions(ImportOptions):
+    """Options of `roberta import`."""
+
+    adapter: Path | None = setting(
+        None, "low-rank adapter in peft's format, to add to the source's weights: a folder, or org/name"
+    )
+
+    def additions(self) -> list[Addition]:
+        """What options of extensions add to the model."""
+        if self.adapter is None:
+            return super().additions()
+        from roberta_plugin.conversion.named_models import local_path
+        from roberta_plugin.extensions.peft.adapter import Adapter
+
+        return [*super().additions(), Adapter(local_path(self.adapter))]

@@ -1,0 +1,180 @@
+"""The files of sentence-transformers in a folder of Hugging Face -> how features become a vector.
+
+modules.json                           the parts of the model, in order
+1_Pooling/config.json                  mean, <s> (cls) or max
+2_Normalize                            if vectors have the length 1
+sentence_bert_config.json              most tokens of a text
+config_sentence_transformers.json      vectors are compared by their cosine
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from roberta_plugin.data.tokenizers.huggingface_fields import COPY, SHORTEST, well_formed
+from roberta_plugin.foreign_fields import FLAG, Table, check_fields, known, noted, only
+from roberta_plugin.json_files import read_json
+
+_IDENTITY = "torch.nn.modules.linear.Identity"
+# Of sentence-transformers, by the name of the file or of the kind of module.
+MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
+"""Parts of a model that are read; dropout does nothing in a trained one."""
+POOLING: Table = {
+    **known("pooling_mode embedding_dimension word_embedding_dimension include_prompt"),
+    **dict.fromkeys(
+        (
+            *("pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_max_tokens"),
+            *("pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"),
+        ),
+        FLAG,
+    ),
+}
+SENTENCE_BERT: Table = {
+    **known("max_seq_length model_args tokenizer_args config_args"),
+    "do_lower_case": only(False, None),
+    "transformer_task": only("feature-extraction", None),
+    "module_output_name": only("token_embeddings", None),
+    "modality_config": only({"text": {"method": "forward", "method_output_name": "last_hidden_state"}}, None),
+}
+CROSS_ENCODER: Table = {  # instead, of a model with a head for classes or a score
+    **SENTENCE_BERT,
+    "transformer_task": only("sequence-classification"),
+    "module_output_name": only("scores"),
+    "modality_config": only({"text": {"method": "forward", "method_output_name": "logits"}}),
+}
+SENTENCE_TRANSFORMERS: Table = {
+    **known("prompts model_type __version__"),
+    "default_prompt_name": only(None),
+    "similarity_fn_name": noted(
+        "vectors are answers here, and an export compares them by their cosine", "cosine", None
+    ),
+    "activation_fn": noted("answers are the model's own numbers, as transformers has them", _IDENTITY),
+    "truncate_dim": noted("vectors are whole", None),
+}
+_POOLINGS = {"cls": "first", "mean": "mean", "max": "max"}
+_LEGACY_POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_ENCODER_ALONE = "Use it with sentence-transformers; or delete modules.json, and the encoder is read alone."
+
+
+def vectors_of(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The settings of a model of sentence-transformers, by which a text becomes a vector, and notes.
+
+    Example: a folder with cls pooling and Normalize -> {"pooling": "first", "normalize": True}. {} for other folders.
+
+    Raises:
+        ValueError: for parts that have no counterpart here.
+    """
+    path = folder / "modules.json"
+    if not path.is_file():
+        return {}, []
+    with well_formed(folder):
+        return _vectors_of(folder, path)
+
+
+def is_inside(part: str) -> bool:
+    """True if the path of a part, as modules.json has it, stays in the folder of that file."""
+    path = PurePosixPath(part.replace("\\", "/"))
+    return not path.is_absolute() and ".." not in path.parts and ":" not in part
+
+
+def _pooling(folder: Path, part: str) -> tuple[str, list[str]]:
+    """The pooling that the Pooling part of modules.json says, and notes."""
+    file = folder / part / "config.json"
+    how = read_json(file, keys=(), remedy=COPY)
+    if how is None:
+        raise FileNotFoundError(
+            f"{folder / 'modules.json'} names {part}, and {file} is missing, which says how features become a vector: "
+            "copy it from where the model comes from."
+        )
+    notes = check_fields(how, POOLING, file, remedy=_ENCODER_ALONE)
+    said = [name for name in ("pooling_mode", *_LEGACY_POOLINGS) if name in how]
+    pooling = how.get("pooling_mode") or [mode for name, mode in _LEGACY_POOLINGS.items() if how.get(name) is True]
+    modes = [pooling] if isinstance(pooling, str) else list(pooling)
+    if not said and how.keys() & {"embedding_dimension", "word_embedding_dimension"}:
+        modes = ["mean"]  # as sentence-transformers has it
+    if len(modes) != 1 or modes[0] not in _POOLINGS:
+        raise ValueError(
+            f"{file}: the pooling is {' and '.join(map(str, modes)) or 'not said'}, and only {', '.join(_POOLINGS)} "
+            f"is read here. {_ENCODER_ALONE}"
+        )
+    return _POOLINGS[modes[0]], notes
+
+
+def _vectors_of(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
+    try:
+        modules = [(str(part["type"]), str(part["path"])) for part in json.loads(path.read_bytes())]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{path} is not a list of the parts of a model ({error}): {COPY}.") from error
+    modules = [
+        (kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind, at) for kind, at in modules
+    ]
+    for kind, at in modules:
+        if not is_inside(at):
+            raise ValueError(f"{path}: the part {kind} is in {at!r}, which leads out of this folder. {_ENCODER_ALONE}")
+    names = [name for name, _ in modules if name != "Dropout"]
+    others = [name for name in names if name not in MODULES]
+    where = folder / "config_sentence_transformers.json"
+    found = read_json(where, keys=(), remedy=COPY)
+    content = found or {}
+    is_cross_encoder = names == ["Transformer"] and content.get("model_type") == "CrossEncoder"
+    if others or (names[:2] != ["Transformer", "Pooling"] and not is_cross_encoder) or names.count("Pooling") > 1:
+        listed = ", ".join(others or names)
+        if names == ["Transformer"] and found is None:
+            raise FileNotFoundError(
+                f"{path} names a Transformer alone, and {where.name}, which says whether that is a CrossEncoder, is "
+                "missing: copy it from where the model comes from."
+            )
+        raise ValueError(
+            f"{path} names {listed}, and only a Transformer with one Pooling and Normalize is read here. "
+            f"{_ENCODER_ALONE}"
+        )
+    if place := dict(modules)["Transformer"]:
+        raise ValueError(
+            f'{path}: the Transformer is in the folder {place!r}: move its files here, and make its path "".'
+        )
+    settings: dict[str, Any] = {} if is_cross_encoder else {"pooling": "mean", "normalize": "Normalize" in names}
+    notes: list[str] = []
+    if not is_cross_encoder:
+        pooling, of_pooling = _pooling(folder, dict(modules)["Pooling"])
+        settings["pooling"] = pooling
+        notes += of_pooling
+    if found is None:
+        notes.append(f"{folder} has no {where.name}: prompts for texts, if the model has any, are not known.")
+    for file in sorted(folder.glob("sentence_*_config.json")):
+        of_text = read_json(file, keys=(), remedy=COPY) or {}
+        notes += check_fields(
+            of_text, CROSS_ENCODER if is_cross_encoder else SENTENCE_BERT, file, remedy=_ENCODER_ALONE
+        )
+        if (length := of_text.get("max_seq_length")) is not None:
+            if not isinstance(length, int) or length < SHORTEST:
+                raise ValueError(f"{file}: max_seq_length must be {SHORTEST} or more, got {length!r}. {_ENCODER_ALONE}")
+            settings["max_length"] = length
+    prompts = {name: text for name, text in (content.get("prompts") or {}).items() if text}
+    default = content.get("default_prompt_name")
+    notes += check_fields(
+        {**content, "default_prompt_name": default if default in prompts else None},
+        SENTENCE_TRANSFORMERS,
+        where,
+        remedy="Make it null, and write the prompt in front of each text.",
+    )
+    if prompts:
+        notes.append(f"{where} has prompts, which are not followed: write them in front of texts: {prompts}.")
+    return settings, notes
+
+
+def named_files(folder: Path) -> set[str]:
+    """The configurations of parts that modules.json names; what is odd about them is for the reading to say."""
+    try:
+        parts = json.loads((folder / "modules.json").read_bytes())
+        return {f"{part['path']}/config.json" for part in parts if part["path"] and is_inside(part["path"])}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return set()

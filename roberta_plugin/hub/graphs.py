@@ -1,0 +1,48 @@
+"""Models that another program computes, as exported graphs, with the calls that `RobertaHub` makes.
+
+Shapes: B sequences, T positions, V vocabulary, D model dimension, M' positions of a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor, nn
+
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.models.heads import Pooling
+
+
+class GraphModel(nn.Module):
+    """A model that answers by its own head alone; it has no features, and its `forward` is that of `FastRobertaModel`.
+
+    `head_kinds` and `heads` are as in our own models.
+    """
+
+    what: ClassVar[str]
+    """What it is, in messages."""
+    dim: int
+    """The model dimension D."""
+
+    def max_positions(self) -> int:
+        """The most tokens in a sequence."""
+        raise NotImplementedError
+
+    def position_logits(self, tokens: Tensor, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+        """Scores of the vocabulary at some positions of each row, as `running.position_logits`: parts (M', V)."""
+        raise NotImplementedError
+
+    def pooled(self, tokens: Tensor, pooling: Pooling, *, has_padding: bool) -> Tensor:
+        """Ids (B, T), padded -> vectors (B, D), as the graph pools them."""
+        raise NotImplementedError
+
+
+class OpenedGraph(NamedTuple):
+    """What the hub needs of a folder with a graph."""
+
+    model: GraphModel
+    tokenizer: Tokenizer
+    vocabulary: Vocabulary
+    trained_on: dict[str, Any]
