@@ -10,6 +10,8 @@ import torch
 from roberta_plugin.cli import main
 from roberta_plugin.conversion import comparison, fields, huggingface, modernbert
 from roberta_plugin.data.tokenizers import huggingface_fields
+from roberta_plugin.extensions.peft import adapter
+from roberta_plugin.extensions.sentence_transformers import reading
 from tests.hugging_face import import_transformers, later
 from tests.refusals import refused
 from tests.tiny_conversions import changed, exported, imported, write_checkpoint
@@ -31,7 +33,7 @@ def theirs(tmp_path_factory):
 
 @pytest.fixture
 def without_tables(monkeypatch):
-    for module in (fields, huggingface_fields):
+    for module in (fields, huggingface_fields, adapter, reading):
         monkeypatch.setattr(module, "check_fields", lambda *arguments, **options: [])
 
 
