@@ -162,15 +162,16 @@ def with_length(data: FinetuneSettings, start: Start) -> FinetuneSettings:
 
 def begin(plan: FinetunePlan, start: Start) -> None:
     """Write from what the runs start, and the grid file, unless there are runs that started from other weights or
-    examples, or have other options; those of a test set may change.
+    examples, or have other options; splits that no run reads, such as test sets, may change.
 
     The runs record the paths of the model and of the data. A pretraining that continues writes other weights to the
     same path, and a folder that is prepared again may have other examples.
     """
     folder, prepared = plan.settings.output_dir, plan.prepared
+    validated = str(plan.settings.train_options.get("valid-subset", "valid")).split(",")
     now = {
         "sha256": None if start.from_scratch else start.sha256,
-        **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
+        **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in ("train", *validated)},
     }
     before = (read_json(folder / START, keys=["sha256"], remedy=_REMEDY) or {}) if plan.root.is_dir() else {}
     is_same = now["sha256"] is not None and before.get("sha256") == now["sha256"]

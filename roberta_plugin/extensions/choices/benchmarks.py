@@ -95,7 +95,7 @@ def read_race(split: str, files: list[Path], options: RaceOptions) -> Iterator[E
 
 def read_lines(split: str, files: list[Path], options: RaceOptions) -> Iterator[Example]:
     """The questions of a split in JSON Lines."""
-    rows = ((_place(row.where, row.values), row) for path in files for row in read_rows(path))
+    rows = ((_place(row.where, row.values), row) for row in read_rows(*files))
     return with_unique_ids(((where, _line(row, where, split)) for where, row in rows), id_of=lambda each: each.id)
 
 

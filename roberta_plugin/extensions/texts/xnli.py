@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.extensions.texts.options import XNLI_LANGUAGES, XnliOptions
-from roberta_plugin.finetuning.benchmarks.base import all_files, find_files
+from roberta_plugin.finetuning.benchmarks.base import find_files
 from roberta_plugin.finetuning.benchmarks.tsv_files import SplitSource, TsvFiles, read_rows, tsv_task
 from roberta_plugin.finetuning.examples import Example
 
@@ -73,7 +73,6 @@ _XNLI_ROW = tsv_task(
     read=xnli_examples,
     files=xnli_files,
     on_hub=("facebook/xnli", None),
-    source_files=lambda files: list(dict.fromkeys(all_files(files))),  # one file has the tests of all languages
     paper={f"test_{language}": {"XLM-R large": {"accuracy": number}} for language, number in XLMR.items()},
 )
 

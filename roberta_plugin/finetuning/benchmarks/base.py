@@ -112,13 +112,14 @@ def known_files(
     return {split: paths for split, paths in files.items() if paths}
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of an official file."""
-    row = None
-    for row in read_table(path):
-        yield row
-    if row is None:
-        raise ValueError(f"{path} is empty. Fetch it again.")
+def read_rows(*paths: Path) -> Iterator[Row]:
+    """The rows of official files, one file after the other."""
+    for path in paths:
+        row = None
+        for row in read_table(path):
+            yield row
+        if row is None:
+            raise ValueError(f"{path} is empty. Fetch it again.")
 
 
 MAX_LENGTH = 512  # tokens of a sequence (Table 10)
@@ -214,8 +215,8 @@ def only_length(*, max_length: int, options: Any) -> dict[str, Any]:
 
 
 def all_files(files: Files) -> list[Path]:
-    """`Benchmark.source_files`: split by split."""
-    return list(chain.from_iterable(files.values()))
+    """`Benchmark.source_files`: split by split; a file of several splits once."""
+    return list(dict.fromkeys(chain.from_iterable(files.values())))
 
 
 def as_json(entries: Iterable[Mapping[str, Any]]) -> Iterable[str]:

@@ -1,0 +1,100 @@
+"""The example of a benchmark: from its wheel prepared, fine-tuned, evaluated and asked; listed, and missed where absent."""
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.conftest import REPOSITORY
+from tests.integration.extensions.wheels import environment_of, install
+from tests.tiny_benchmarks import write_tokenizer
+from tests.tiny_checkpoints import state_of
+
+pytestmark = pytest.mark.integration
+
+EXAMPLE = REPOSITORY / "examples" / "extensions" / "anli"
+ROUNDS = ("r1", "r2", "r3")
+FINETUNE = (
+    "finetune",
+    "ANLI",
+    "--raw",
+    "raw",
+    "--tokenizer",
+    "tokenizer",
+    "--max-length",
+    "48",
+    "--quick",
+    "--epochs",
+    "2",
+)
+FINETUNE += ("--model", "model.pt", "--only", "lr=1e-3", "--output-dir", "tuned")
+
+
+def write_official(folder, *, sizes):
+    """The files of all rounds with made-up lines; e where the hypothesis has the context's word."""
+    draw = random.Random(1)
+    for number in (1, 2, 3):
+        (folder / f"R{number}").mkdir(parents=True)
+        for name, size in sizes.items():
+            with open(folder / f"R{number}" / f"{name}.jsonl", "w") as file:
+                for index in range(size):
+                    context, hypothesis = draw.choices(("good", "bad"), k=2)
+                    row = {"context": f"{context} so {number}", "hypothesis": hypothesis, "reason": ""}
+                    label = "e" if context == hypothesis else draw.choice("cn")
+                    file.write(json.dumps({"uid": f"{number}-{name}-{index}", **row, "label": label}) + "\n")
+
+
+@pytest.fixture(scope="module", name="work")
+def folder_with_the_installed_package(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("anli")
+    site = install(EXAMPLE, folder / "package")
+    tokenizer = write_tokenizer(folder / "tokenizer")
+    state = state_of(tokenizer, encoder_layers=1, max_positions=64)
+    torch.save(state, folder / "model.pt")
+    write_official(folder / "raw" / "anli_v1.0", sizes={"train": 32, "dev": 8, "test": 6})
+
+    def run(*words, code=0, sites=(site,)):
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            env=environment_of(*sites),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout[-2000:] + done.stderr[-3000:]
+        return done.stdout + done.stderr
+
+    return folder, run
+
+
+def test_a_benchmark_from_a_wheel_is_prepared_learned_measured_by_round_and_asked(work):
+    folder, run = work
+    printed = run("roberta_plugin.cli", *FINETUNE)
+    for split in ("valid", *(f"{part}_{each}" for part in ("valid", "test") for each in ROUNDS)):
+        assert f"| ANLI | {split} | accuracy |" in printed, printed
+        assert (folder / "tuned" / "results" / f"{split}.predictions.jsonl").is_file()
+    start = json.loads((folder / "tuned" / "start.json").read_text())
+    assert {name for name in start if name.startswith("sha256_of")} == {"sha256_of_train", "sha256_of_valid"}
+    (prepared,) = folder.glob("tuned/**/prepared.json")
+    assert json.loads(prepared.read_text())["source"]["files"] == 9, "files that two splits read count once"
+
+    (folder / "new.jsonl").write_text(json.dumps({"context": "good", "hypothesis": "bad"}) + "\n")
+    answers = run("roberta_plugin.cli", "predict", "tuned", "--input", "new.jsonl")
+    (answer,) = [json.loads(line) for line in answers.splitlines() if line.startswith("{")]
+    assert set(answer["probabilities"]) == {"contradiction", "neutral", "entailment"}
+
+
+def test_it_is_listed_and_without_the_package_the_task_is_unknown_and_its_model_names_the_package(work):
+    _, run = work
+    assert "ANLI" in run("roberta_plugin.cli", "finetune", "--help")
+    assert "passed" in run("pytest", "-q", str(EXAMPLE / "tests"), "-p", "no:cacheprovider")
+    lacking = run("roberta_plugin.cli", *FINETUNE, code=2, sites=())
+    assert "ANLI" in lacking and "Traceback" not in lacking
+    lacking = run("roberta_plugin.cli", "evaluate", "--results", "tuned", "--output-dir", "e", code=2, sites=())
+    assert "ANLI" in lacking and "Traceback" not in lacking
+    print(lacking)
