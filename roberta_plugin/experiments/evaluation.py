@@ -28,10 +28,12 @@ from roberta_plugin.checkpoint_files import read_tensors
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
 from roberta_plugin.finetuning.benchmarks import (
     SMALLER_IS_BETTER,
+    all_tasks,
     benchmark_of,
     checked_options,
     option_fields,
     options_for,
+    unknown_task,
 )
 from roberta_plugin.finetuning.benchmarks.base import Benchmark
 from roberta_plugin.finetuning.kinds.bag_of_words import NAME as WORDS
@@ -81,9 +83,10 @@ class Evaluation:
             content = parse_json(path.read_text(encoding="utf-8"))
             names = {item.name for item in fields(cls)}
             evaluation = cls(**{name: value for name, value in content.items() if name in names})
-            benchmark_of(evaluation.task)
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is not an evaluation of `roberta evaluate` ({error}): delete it.") from error
+        if evaluation.task not in all_tasks():
+            raise ValueError(f"{path}: {unknown_task(evaluation.task)}")
         return evaluation
 
     def write(self, folder: Path) -> None:

@@ -42,8 +42,17 @@ def _family_of(task: str) -> str:
     for name, family in BENCHMARKS.items():
         if task in family.tasks:
             return name
+    raise ValueError(unknown_task(task))
+
+
+def unknown_task(task: object) -> str:
+    """The sentence about a task that no extension brings."""
     known = ", ".join(all_tasks())
-    raise ValueError(" ".join([f"There is no fine-tuning task {task!r}; there are {known}.", *problems]))
+    sentences = (
+        f"There is no fine-tuning task {task!r}; there are {known}.",
+        "Correct the name, or install the package that brings it.",
+    )
+    return " ".join([*sentences, *problems])
 
 
 def benchmark_of(task: str) -> Benchmark:
