@@ -71,7 +71,8 @@ def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
     """The family of a model with these options (see `layers_of`) and a head of this kind; None: RoBERTa itself."""
     if "num_segments" in options:  # which the token types of other classes are not: tokenizers of RoBERTa give 0 alone
         return portable_code
-    if formats()[kind].hugging_face.code is not None:
+    counterpart = formats()[kind].hugging_face
+    if counterpart is not None and counterpart.code is not None:
         return portable_code
     has_gelu = options["activation_fn"] == "gelu"
     is_alone = not has_module(kind)

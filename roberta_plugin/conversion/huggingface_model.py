@@ -335,6 +335,11 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     return replace(head, num_outputs=num_labels if number is None else number), labels
 
 
+def _brings_code(kind: str) -> bool:
+    counterpart = formats()[kind].hugging_face
+    return counterpart is not None and counterpart.code is not None
+
+
 def _names_of_classes(names: Mapping[str, Any], path: Path) -> tuple[str, ...]:
     """The entry id2label in the order of its numbers, which a file may write as text."""
     labels = {int(number) if number.isdecimal() else number: str(label) for number, label in names.items()}
