@@ -173,6 +173,7 @@ def check_values(settings: Any, kind: type[Any] | None = None) -> None:
         if not choices and has.keys().isdisjoint(_RULES):
             continue
         value, limits = _value_of(settings, item), limits_of(has)
+        # A tuple is checked value by value, and None stands for "not given".
         for one in () if value is None else value if isinstance(value, tuple) else (value,):
             if choices and str(one) not in choices:
                 raise ValueError(f"{flag(item)} must be {' or '.join(choices)}, got {str(one)!r}.")
@@ -384,7 +385,7 @@ def _converted(option: str, hint: Any, value: Any, where: str) -> Any:
         inner = typing.get_args(kind)[0]
         if typing.get_origin(inner) not in _MANY and any(isinstance(item, list | Mapping) for item in items):
             raise ValueError(f"{begin}each value of {name} ({option}) must be one text, got {short(value)}.")
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping):  # YAML's mapping is the command line's NAME=VALUE, given several times
             return tuple(f"{key}={item}" for key, item in value.items())
         return tuple(_converted(option, inner, item, where) for item in items)
     if kind is bool and value in (True, "true", "True", "TRUE", False, "false", "False", "FALSE"):

@@ -82,6 +82,7 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
             check_token_limit(width, max_tokens=max_tokens, longest=self.longest, multiple=self.pad_to_multiple)
         are_equal = self.are_equal_in_length and width > 0
         if max_tokens is not None and are_equal:
+            # Blocks of one length fit a fixed number of times, so no length has to be read.
             fitting = self._fitting(max_tokens)
             fitting -= fitting % multiple if fitting > multiple else 0
             max_sentences = min(fitting, max_sentences or fitting)

@@ -352,6 +352,7 @@ def _first_look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
     with open_input(path) as file:
         head = file.read(_BYTES_TO_LOOK_AT)
     if not suffix:
+        # "BZh" alone may begin a text, so the block that follows in a bzip2 file is looked for, too.
         for beginning, what, remedy in _FOREIGN:
             if head.startswith(beginning) and (beginning != b"BZh" or head[4:].startswith(_BZIP2_BLOCK)):
                 raise ValueError(f"{name} is {what}, but its name does not say so: {remedy}.")
@@ -366,7 +367,7 @@ def _first_look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
         check_json_lines(head, name)
     if text_format != "auto" or by_name is not None:
         return source
-    if suffix:
+    if suffix:  # whether it is JSON Lines shows in what is compressed
         with open_input(path) as file:
             pieces = decompressed_pieces(file, suffix, name, _BYTES_TO_LOOK_AT)
             head = next((piece for piece, _ in pieces if piece), b"")

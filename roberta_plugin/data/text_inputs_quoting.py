@@ -110,6 +110,7 @@ class Quotes:
         if line.isspace():
             return [line]
         self._begins = self._begins or (line.startswith('"') or '\t"' in line) * number
+        # The row is read both ways: as cells in quotation marks, which may span lines, and as plain lines cut at tabs.
         cells, lines = _row_of(line, source)
         widths = {each.count("\t") + 1 for each in lines}
         enclosed = [place for place, cell in enumerate(cells) if cell.is_enclosed]
@@ -118,12 +119,13 @@ class Quotes:
             self._width = len(cells) if enclosed else widths.pop()
             self._enclosed = set(range(self._width))
             return lines
-        self._enclosed &= set(enclosed)
+        self._enclosed &= set(enclosed)  # columns that every row so far has in quotation marks
         if any("," in cell.text for cell in cells if not cell.is_enclosed):
             self._comma = self._comma or number
         is_plain, is_quoted = widths == {self._width}, len(cells) == self._width
         is_stray = any(cell.is_stray for cell in cells)
         has_doubled = any('"' in cells[place].text for place in enclosed)
+        # Each branch keeps the first row that is evidence for one reading; the caller weighs them at the end.
         if is_stray or (enclosed and is_plain and not is_quoted):
             self._stray = self._stray or number
         elif enclosed and is_quoted and (self._of_names or not is_plain or has_doubled):

@@ -180,6 +180,7 @@ def order_labels(
             logger.warning(f"{path}: no row has the label {never[0]!r} of {source or '--labels'} {of_all}.")
         labels = list(listed)
     else:
+        # Sorted as numbers, 10 comes after 9, so that label n is class n where a table counts from 0.
         are_numbers = all(_NUMBER.fullmatch(label) for label in seen)
         labels = sorted(seen, key=int) if are_numbers else sorted(seen)
     if len(labels) < least:

@@ -272,6 +272,7 @@ def content_fault(content: Any) -> str | None:
         return "the setting 'max_length' is not a whole number"
     if not isinstance(content["settings"].get("labels") or [], list):
         return "the setting 'labels' is not a list"
+    # The counts say how long the binary files must be, so they are checked before these are opened.
     for split, facts in content["splits"].items():
         if not isinstance(facts, dict) or not all(
             isinstance(facts.get(name), int) for name in ("examples", "sequences", "tokens", "records")

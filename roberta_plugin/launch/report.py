@@ -61,6 +61,7 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
     for (kind, name), curve in curves.items():
         if kind == TRAINING and name in ("wps", "mfu"):
             unit = "tokens/s, median" if name == "wps" else "MFU in percent, median"
+            # The median leaves out the slow first updates, and pauses.
             rows.append((unit, f"{sorted(curve.values)[len(curve.values) // 2]:,.5g}"))
         elif kind == TRAINING and name == "loss":
             rows.append(("training loss, last", f"{curve.values[-1]:.4f} at update {curve.updates[-1]:,}"))

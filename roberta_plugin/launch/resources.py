@@ -154,6 +154,7 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
         read_resources({"gpus_per_node": "h100:8", "sbatch.qos": "high"}, where="--slurm", kind=Resources)
         ->  Resources(gpus_per_node=8, gpu_type="h100", sbatch=("qos=high",))
     """
+    # "sbatch.qos" is an entry of the bag "sbatch": entries are taken out here, and put over the bag below.
     entries = {name: value for name, value in values.items() if name.partition(".")[0] in BAGS and "." in name}
     values = {
         name: value

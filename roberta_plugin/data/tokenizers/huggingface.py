@@ -423,6 +423,7 @@ def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
         if token
     ]
     special = {token["content"] if isinstance(token, dict) else token: token for token in special_tokens}
+    # Later files win, in the order in which transformers reads them.
     by_content: dict[str, tuple[int, AddedToken]] = {}
     for content, number in read_file(folder / ADDED_TOKENS).items():
         by_content[content] = int(number), _added_token(content, special=content in special)
@@ -431,6 +432,7 @@ def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
     for number, token in (config.get("added_tokens_decoder") or {}).items():
         by_content[str(token["content"])] = int(number), _added_token(token)
     whole = (number for number in ids.values() if type(number) is int)  # others are refused with the pieces
+    # Special tokens without an id get the next ones, as transformers gives them.
     last = max([*whole, *(number for number, _ in by_content.values())], default=-1)
     for content, token in special.items():
         if isinstance(token, dict) and content not in by_content and content in ids:
