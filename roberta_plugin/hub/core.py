@@ -306,7 +306,7 @@ class HubCore(nn.Module):
         normalize: bool = False,
         max_tokens: int | None = None,
     ) -> Tensor:
-        """One vector for each sequence (N, D), in fp32 on the CPU; see `RobertaHub.embed`."""
+        """One vector for each sequence (N, D), in fp32 on the CPU: the features of the last layer as `pooling` says."""
         rows = self.run(sequences, pooler(self.model, pooling), max_tokens=max_tokens)
         vectors = torch.stack(rows) if rows else torch.empty(0, self.dim)
         return F.normalize(vectors, dim=-1) if normalize else vectors

@@ -46,7 +46,6 @@ from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words, texts_in
 from roberta_plugin.machine import Precision
 from roberta_plugin.models.checkpoints import ModelOnlyTask, build_model
-from roberta_plugin.models.heads import Pooling
 from roberta_plugin.models.precision import check_precision, set_precision
 from roberta_plugin.registry import FORMATS, HEADS
 
@@ -206,37 +205,6 @@ class RobertaHub(HubCore):
             return read(self.model, batch)
         return self.features(self.sequences(tokens), all_layers=return_all_hiddens, max_tokens=max_tokens)
 
-    def embed(
-        self,
-        texts: Text | Sequence[Text],
-        pooling: Pooling | None = None,
-        *,
-        normalize: bool = False,
-        max_length: int | None = None,
-        max_tokens: int | None = None,
-    ) -> Tensor:
-        """Texts or pairs -> one vector each (N, D), in fp32 on the CPU.
-
-        Args:
-            texts: one text, or a list; read as in training and by `roberta predict`, without white space at the ends,
-                with `<mask>` as any other text, and cut if they are too long, which a warning says.
-            pooling: "mean" of the last layer over all tokens of the sequence, <s> and </s> included; "first", the
-                last layer at <s>; "max", the largest values over all tokens; None: as in training, or the mean.
-            normalize: give vectors the length 1, also if they had another one in training.
-            max_length: most tokens of a text that are read; None: as many as in training.
-            max_tokens: most positions of a batch, padding included; None: what suits the device.
-
-        Raises:
-            ValueError: for another `pooling`, or a `max_length` that the model does not have.
-        """
-        layout = TextLayout(max_length=self._length_of_texts(max_length))
-        read = self._as_trained([texts] if isinstance(texts, str) else texts, "stripped", layout)
-        sequences = [sequence for (sequence,) in read]
-        trained: Any = self.trained_on.get("settings") or {}
-        pooling = trained.get("pooling", "mean") if pooling is None else pooling
-        normalize = normalize or bool(trained.get("normalize"))
-        return self.pooled(sequences, pooling, normalize=normalize, max_tokens=max_tokens)
-
     def extract_features_aligned_to_words(
         self,
         sentence: str,
@@ -376,8 +344,8 @@ class RobertaHub(HubCore):
             output = self.outputs_of_ids(tokens, head)
         else:
             settings = self.trained_on.get("settings") or {}
-            layout = TextLayout.from_settings(settings, max_length=self._length_of_texts(max_length))
-            read = self._as_trained(tokens, self._white_space, layout)
+            layout = TextLayout.from_settings(settings, max_length=self.length_of_texts(max_length))
+            read = self.as_trained(tokens, self._white_space, layout)
             output = self.text_logits(read, head, pooling=layout.window_pooling, max_tokens=max_tokens)
         return output if return_logits else output.float().log_softmax(dim=-1)
 
@@ -406,7 +374,7 @@ class RobertaHub(HubCore):
         weight = next(self.model.parameters())
         self.model.classification_heads[name].to(weight.device, weight.dtype)  # type: ignore[index, union-attr]
 
-    def _length_of_texts(self, wanted: int | None) -> int:
+    def length_of_texts(self, wanted: int | None) -> int:
         """The most tokens that are read of a text: as many as in training, unless another number is wanted."""
         if wanted is None:
             return self.trained_length
@@ -424,7 +392,7 @@ class RobertaHub(HubCore):
         name = kind_of_task(task) or (self.trained_on.get("settings") or {}).get("kind")
         return white_space_of(kind_class(str(name)), task) if name in KINDS else "stripped"
 
-    def _as_trained(
+    def as_trained(
         self, texts: Sequence[Text], white_space: WhiteSpace, layout: TextLayout
     ) -> list[list[NDArray[np.int32]]]:
         """The inputs (T,) of each text or pair, as training and `roberta predict` make them."""

@@ -3,6 +3,7 @@
 kind               a text -> a vector
 similarity         vectors -> cosines, and ranks of the right texts
 dataset            batches
+hub                methods of RobertaHub
 table_options      options of tables of your own, and of predictions
 training           the losses
 training_options   options of fairseq-train
@@ -24,6 +25,7 @@ EXTENSION = Extension(
             own_options=("decimal",),
         )
     },
+    hub_methods={"embed": ".hub:embed"},
     own_options={"embeddings": ".table_options:EmbeddingTableOptions"},
     predict_options={"embeddings": ".table_options:EmbeddingPredictOptions"},
     trainings={

@@ -1,0 +1,50 @@
+"""Vectors of texts, as a method of `RobertaHub`.
+
+Shapes: N texts, D model dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from roberta_plugin.finetuning.layouts.texts import TextLayout
+from roberta_plugin.models.heads import Pooling
+
+if TYPE_CHECKING:
+    from roberta_plugin.hub.interface import RobertaHub
+    from roberta_plugin.hub.texts import Text
+
+
+def embed(
+    hub: RobertaHub,
+    texts: Text | Sequence[Text],
+    pooling: Pooling | None = None,
+    *,
+    normalize: bool = False,
+    max_length: int | None = None,
+    max_tokens: int | None = None,
+) -> Tensor:
+    """Texts or pairs -> one vector each (N, D), in fp32 on the CPU.
+
+    Args:
+        texts: one text, or a list; read as in training and by `roberta predict`, without white space at the ends,
+            with `<mask>` as any other text, and cut if they are too long, which a warning says.
+        pooling: "mean" of the last layer over all tokens of the sequence, <s> and </s> included; "first", the
+            last layer at <s>; "max", the largest values over all tokens; None: as in training, or the mean.
+        normalize: give vectors the length 1, also if they had another one in training.
+        max_length: most tokens of a text that are read; None: as many as in training.
+        max_tokens: most positions of a batch, padding included; None: what suits the device.
+
+    Raises:
+        ValueError: for another `pooling`, or a `max_length` that the model does not have.
+    """
+    layout = TextLayout(max_length=hub.length_of_texts(max_length))
+    read = hub.as_trained([texts] if isinstance(texts, str) else texts, "stripped", layout)
+    sequences = [sequence for (sequence,) in read]
+    trained: Any = hub.trained_on.get("settings") or {}
+    pooling = trained.get("pooling", "mean") if pooling is None else pooling
+    normalize = normalize or bool(trained.get("normalize"))
+    return hub.pooled(sequences, pooling, normalize=normalize, max_tokens=max_tokens)
