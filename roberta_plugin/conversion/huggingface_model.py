@@ -17,8 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, f
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import all_tasks
 from roberta_plugin.finetuning.kinds import KINDS
+from roberta_plugin.finetuning.kinds.base import is_length
 from roberta_plugin.finetuning.kinds.outputs import is_number
 from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.models.checkpoints import (
@@ -41,7 +43,6 @@ from roberta_plugin.models.checkpoints import (
 )
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
 from roberta_plugin.models.head_parameters import is_of_head
-from roberta_plugin.models.heads import Pooling
 from roberta_plugin.settings import short
 
 # model_type -> begin of the names of its classes
@@ -65,8 +66,6 @@ _THEIR_EPSILON = 1e-12  # of layer norms, where config.json does not name it
 # Our own entry: task, empty for tables of your own, and settings of fine-tuning, without labels; transformers keeps it.
 REMEMBERED = "fine_tuned_on"
 TEXTS = "text_layout"  # likewise: the `TextLayout` of a model that does not cut long texts at their end
-VECTORS = "embedding"  # likewise: how a model of trained vectors makes one of the features of a text
-_VECTORS = ("pooling", "normalize", "max_length")
 _LENGTHS = ("max_length", "question_length", "doc_stride")
 _WORDS: Mapping[str, Collection[str]] = {"kind": KINDS, "order": ("passage", "question")}
 # Our parameters -> theirs; {} is the number of a layer.
@@ -165,8 +164,9 @@ def to_config(
         config[identity.DECISIONS] = model.decides_by
     if model.text_layout.long_texts is not None:
         config[TEXTS] = asdict(model.text_layout)
-    if model.head.is_encoder and all(name in settings for name in _VECTORS):
-        config[VECTORS] = {name: settings[name] for name in _VECTORS}
+    recorded = model.head.facts.recorded
+    if recorded and all(name in settings for name in recorded):
+        config[kind] = {name: settings[name] for name in recorded}
     return config
 
 
@@ -178,10 +178,12 @@ def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, An
     Raises:
         ValueError: if no export of ours could have written an entry.
     """
-    entries = {name: config[name] for name in _ENTRIES if config.get(name) is not None}
+    of_kinds = {name: kind.recorded for name, kind in formats().items() if kind.recorded}
+    checks = {**_ENTRIES, **{name: partial(_are_recorded, recorded) for name, recorded in of_kinds.items()}}
+    entries = {name: config[name] for name in checks if config.get(name) is not None}
     for name, entry in entries.items():
         try:
-            is_ours, why = isinstance(entry, dict) and _ENTRIES[name](entry), ""
+            is_ours, why = isinstance(entry, dict) and checks[name](entry), ""
         except KeyError:
             is_ours, why = False, ""
         except (TypeError, ValueError) as error:
@@ -190,7 +192,9 @@ def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, An
             raise ValueError(f"{path}: {name} was not written by an export{why}: delete the entry.")
     trained = entries.get(REMEMBERED, {"task": "", "settings": {}})
     layout = asdict(TextLayout(**entries[TEXTS])) if TEXTS in entries else {}
-    settings = {**trained["settings"], **layout, **entries.get(VECTORS, {})}
+    settings = {**trained["settings"], **layout}
+    for name in of_kinds:
+        settings |= entries.get(name, {})
     return trained["task"], settings, dict(entries.get(identity.DECISIONS, {}))
 
 
@@ -261,7 +265,7 @@ def _is_setting(name: str, value: Any) -> bool:
     """Whether it is a setting of fine-tuning that an export records."""
     if name in _WORDS:
         return isinstance(value, str) and value in _WORDS[name]
-    return name in _LENGTHS and isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20
+    return name in _LENGTHS and is_length(value)
 
 
 # Our own entries of config.json, and whether an export can have written one.
@@ -272,14 +276,13 @@ _ENTRIES: dict[str, Callable[[dict[str, Any]], bool]] = {
         and all(map(_is_setting, entry["settings"], entry["settings"].values()))
     ),
     TEXTS: lambda entry: bool(TextLayout(**entry).checked()),
-    VECTORS: lambda entry: (
-        entry.keys() == set(_VECTORS)
-        and entry["pooling"] in get_args(Pooling)
-        and isinstance(entry["normalize"], bool)
-        and _is_setting("max_length", entry["max_length"])
-    ),
     identity.DECISIONS: lambda entry: all(map(is_number, entry, entry.values())),
 }
+
+
+def _are_recorded(recorded: Mapping[str, Callable[[Any], bool]], entry: dict[str, Any]) -> bool:
+    """True if an entry of a kind has its settings (`Kind.recorded`)."""
+    return entry.keys() == recorded.keys() and all(recorded[name](value) for name, value in entry.items())
 
 
 def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[str, ...]]:

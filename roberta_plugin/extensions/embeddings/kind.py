@@ -23,9 +23,9 @@ Shapes: N examples of a split, K texts of an example, S = N * K, D dimensions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +35,14 @@ from roberta_plugin.extensions.embeddings import similarity
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.bag_of_words import tf_idf
-from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, marked, rounded
+from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, is_length, marked, rounded
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, inputs_of, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import column_of, number_in, number_remedy, text_of
+from roberta_plugin.models.heads import Pooling
 from roberta_plugin.record import differences, listed, refuse
 from roberta_plugin.tables import Row, named_format, scan_table, short
 
@@ -72,6 +73,11 @@ class Embedding(TableKind):
     outputs = ("vectors",)
     graph_outputs = ("sentence_embedding",)
     hugging_face: ClassVar[HuggingFace | None] = HuggingFace(suffix="Model", names={}, pipeline="feature-extraction")
+    recorded: ClassVar[Mapping[str, Callable[[Any], bool]]] = {
+        "pooling": lambda value: value in get_args(Pooling),
+        "normalize": lambda value: isinstance(value, bool),
+        "max_length": is_length,
+    }
     fields: ClassVar[tuple[str, ...]] = ("text", "text_pair")
     baseline_name = "the cosine of TF-IDF"
 

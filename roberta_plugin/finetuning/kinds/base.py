@@ -149,6 +149,8 @@ class Kind(ABC):
     """Names of its outputs in an exported graph."""
     hugging_face: ClassVar[HuggingFace | None] = None
     """None: Hugging Face has no class for it."""
+    recorded: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
+    """Settings that an export has in config.json, in an entry with the name of the kind -> True for possible values."""
     fields: ClassVar[tuple[str, ...]] = ("text",)
     """Fields of a record that --text-column and --text-pair-column stand for."""
     white_space: ClassVar[WhiteSpace] = "stripped"
@@ -560,6 +562,11 @@ def chosen_head(heads: Sequence[str], wanted: str | None, *, kind: str) -> str:
 def marked(content: dict[str, Any], *, is_cut: bool) -> dict[str, Any]:
     """The answer, with a mark if the text was cut."""
     return {**content, "truncated": True} if is_cut else content
+
+
+def is_length(value: Any) -> bool:
+    """True if a value can be a number of tokens."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20
 
 
 def rounded(value: float) -> float:
