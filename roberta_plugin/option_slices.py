@@ -60,8 +60,8 @@ def _leave_out(name: str, registry: Registry[str], error: Exception) -> None:
 
 
 @functools.cache
-def _composed(base: type[T], slices: tuple[type[Any], ...], name: str, module: str) -> type[T]:
+def _composed(base: type[Any], slices: tuple[type[Any], ...], name: str, module: str) -> type[Any]:
     # Fields are collected from the last base class on: those of `base` come first.
     space = {"__module__": module, "__qualname__": name, "__doc__": base.__doc__}
-    made: type[T] = type(name, (*reversed(slices), base), space)
+    made: type[Any] = type(name, (*reversed(slices), base), space)
     return dataclass(frozen=True, kw_only=True)(made)

@@ -15,7 +15,7 @@ from torch import Tensor
 from roberta_plugin.conversion import modernbert, portable_code
 from roberta_plugin.conversion.fields import CONFIG
 from roberta_plugin.conversion.formats import instead
-from roberta_plugin.conversion.portable import MASKED_LM, PortableModel, formats, has_module
+from roberta_plugin.conversion.portable import MASKED_LM, PortableModel, counterpart_of, has_module
 from roberta_plugin.foreign_fields import Table
 from roberta_plugin.models.checkpoints import architecture, num_segments_of
 from roberta_plugin.models.config import SWITCHES, check_has_no_switch
@@ -29,8 +29,8 @@ class Family(Protocol):
     """The beginning of the names of its classes."""
     LACKS: tuple[str, ...]
     """Our switches that it lacks."""
-    HEADS: tuple[str, ...]
-    """Kinds of heads that both have."""
+    CLASSES: tuple[str, ...]
+    """Ends of the names of its classes with a head that are read and written."""
     ACTIVATION: str
     """The field of config.json for `--activation-fn`."""
     DROPOUTS: Mapping[str, str]
@@ -71,8 +71,7 @@ def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
     """The family of a model with these options (see `layers_of`) and a head of this kind; None: RoBERTa itself."""
     if "num_segments" in options:  # which the token types of other classes are not: tokenizers of RoBERTa give 0 alone
         return portable_code
-    counterpart = formats()[kind].hugging_face
-    if counterpart is not None and counterpart.code is not None:
+    if counterpart_of(kind).code is not None:
         return portable_code
     has_gelu = options["activation_fn"] == "gelu"
     is_alone = not has_module(kind)
@@ -81,7 +80,9 @@ def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
         if not options.keys() & {*SWITCHES, "no_layernorm_embedding"} and (has_gelu or kind != MASKED_LM):
             return None
         for family in FAMILIES[:-1]:
-            has_all = not options.keys() & {*family.LACKS} and (is_alone or kind in family.HEADS)
+            has_all = not options.keys() & {*family.LACKS} and (
+                is_alone or counterpart_of(kind).suffix in family.CLASSES
+            )
             if family.describes(options) and has_all:
                 return family
     return portable_code

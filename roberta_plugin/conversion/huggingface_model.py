@@ -26,9 +26,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin.conversion.families import FAMILIES, Family, family_called, layers_of
-from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, translate
+from roberta_plugin.conversion.portable import (
+    MASKED_LM,
+    Head,
+    PortableModel,
+    counterpart_of,
+    formats,
+    translate,
+    usual_kind,
+)
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import all_tasks
+from roberta_plugin.finetuning.benchmarks import all_tasks, kind_of_task
 from roberta_plugin.finetuning.kinds import KINDS
 from roberta_plugin.finetuning.kinds.base import is_length
 from roberta_plugin.finetuning.kinds.outputs import is_number
@@ -151,9 +159,7 @@ def to_config(
     settings = dict(trained.get("settings") or {})
     is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
     task = trained.get("task")
-    is_known = (
-        task in all_tasks() and task != "custom" and not trained.get(identity.IS_INFERRED)
-    )  # else the head tells it
+    is_known = kind_of_task(str(task)) is not None and not trained.get(identity.IS_INFERRED)  # else the head tells it
     is_known = is_known and model.was_trained_for_its_answers
     kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
     if not is_known:  # all else are names of columns
@@ -305,9 +311,8 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     kinds = {kind.hugging_face.suffix: name for name, kind in reversed(formats().items()) if kind.hugging_face}
     del kinds[ENCODER_ONLY]
     if family := family_called(config["model_type"]):
-        kinds = {
-            ending: kind for ending, kind in kinds.items() if kind in family.HEADS or formats()[kind].hugging_face.code
-        }
+        theirs = {ending: counterpart_of(kind) for ending, kind in kinds.items()}
+        kinds = {ending: kind for ending, kind in kinds.items() if ending in family.CLASSES or theirs[ending].code}
     if suffix not in kinds:
         raise ValueError(
             f"{path}: the architecture is {architecture!r}, which has no counterpart here. Those that are read: "
@@ -321,15 +326,17 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
             f'{path}: id2label must be an object such as {{"0": "no"}}, and num_labels a whole number: copy the '
             "file again."
         )
-    if kind == "classification":
+    if counterpart_of(kind).problem_type:
         if problem == ("single_label_classification" if num_labels == 1 else "regression"):
             raise ValueError(
                 f"{path}: problem_type is {problem!r} with {num_labels} outputs, which is not read here. Use it with "
                 "transformers, or start from another."
             )
-        kind = of_problems.get(problem, "regression" if num_labels == 1 else kind)
+        usual = "regression" if num_labels == 1 else "single_label_classification"
+        kind = of_problems.get(problem, of_problems.get(usual, kind))
     labels = _names_of_classes(names, path) if formats()[kind].has_labels else ()
-    if kind == "multi_label":  # its checkpoints tell it by the number of its labels
+    is_classifier = formats()[kind].head == "classification"
+    if formats()[kind].has_labels and is_classifier and kind != usual_kind(num_labels):  # known by its labels alone
         labels = labels or tuple(map(str, range(num_labels)))
     elif all(label.startswith("LABEL_") for label in labels):
         labels = ()

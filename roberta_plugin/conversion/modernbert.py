@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from roberta_plugin.conversion.fields import CONFIG, rotary_base
-from roberta_plugin.conversion.portable import MASKED_LM, translate
+from roberta_plugin.conversion.portable import translate
 from roberta_plugin.foreign_fields import FLAG, Table, known, only
 from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.settings import short
@@ -25,7 +25,7 @@ from roberta_plugin.settings import short
 MODEL_TYPE, CLASS = "modernbert", "ModernBert"
 _GATES = {"geglu": "gelu", "swiglu": "silu"}
 LACKS: tuple[str, ...] = ("qk_norm", "norm")
-HEADS: tuple[str, ...] = (MASKED_LM,)
+CLASSES: tuple[str, ...] = ("ForMaskedLM",)  # ends of their names
 ACTIVATION: str = "classifier_activation"  # of the masked-LM head
 SPECIAL_IDS: Mapping[str, str] = {"cls_token_id": "<s>", "sep_token_id": "</s>"}
 DROPOUTS: Mapping[str, str] = {

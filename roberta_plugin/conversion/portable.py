@@ -33,7 +33,6 @@ from roberta_plugin.registry import HEADS
 
 MASKED_LM = "masked_lm"  # its kind, and also the name of that head for --head
 ENCODER = "encoder"  # the name for --head of no head: vectors of texts
-_ONE_SCORE_PER_OPTION = ("race", "sentence_ranking")  # tasks of ours and of fairseq
 
 
 @cache
@@ -42,6 +41,13 @@ def formats() -> dict[str, type[Kind]]:
     classes = [kind_class(name) for name in KINDS]
     convertible = [kind for kind in classes if kind.hugging_face is not None]
     return {MASKED_LM if kind.head == MASKED_LM else kind.name: kind for kind in convertible}
+
+
+def counterpart_of(kind: str) -> HuggingFace:
+    """The counterpart of one of the `formats` among Hugging Face's classes."""
+    counterpart = formats()[kind].hugging_face
+    assert counterpart is not None, "formats has no others"
+    return counterpart
 
 
 def has_module(kind: str) -> bool:
@@ -72,9 +78,7 @@ class Head:
     @property
     def hugging_face(self) -> HuggingFace:
         """Its counterpart among Hugging Face's classes."""
-        counterpart = self.facts.hugging_face
-        assert counterpart is not None, "formats has no others"
-        return counterpart
+        return counterpart_of(self.kind)
 
     @property
     def is_encoder(self) -> bool:
@@ -90,17 +94,13 @@ def encoder_alone() -> Head:
 def heads_of(state: Mapping[str, Any]) -> list[Head]:
     """The heads of a checkpoint in our layout; that of the masked LM comes first."""
     parameters = state["model"]
-    task = saved_options(state)[0].get("_name")
+    task = str(saved_options(state)[0].get("_name"))
     settings = identity.read_record(state).get("settings") or {}
     heads = [Head(kind=MASKED_LM, name=MASKED_LM)] if "encoder.lm_head.bias" in parameters else []
     for name in _names_below(parameters, CLASSIFICATION):
         num_outputs = len(parameters[f"{CLASSIFICATION}{name}.out_proj.weight"])
-        kind = "classification" if num_outputs > 1 else "regression"
-        if num_outputs == 1 and task in _ONE_SCORE_PER_OPTION:
-            kind = "multiple_choice"
-        if settings.get("kind") == "multi_label" and num_outputs == len(settings["labels"]):
-            kind = "multi_label"
-        heads.append(Head(kind=kind, name=name, num_outputs=num_outputs))
+        kind = _named_kind(settings, num_outputs) or usual_kind(num_outputs, task=task)
+        heads += [] if kind is None else [Head(kind=kind, name=name, num_outputs=num_outputs)]
     for kind, facts in formats().items():
         prefix = f"{facts.head}_heads."
         for name in _names_below(parameters, prefix) if prefix != CLASSIFICATION else ():
@@ -119,6 +119,26 @@ def num_classes(parameters: Mapping[str, Any], head: Head) -> int | None:
         return None
     number: int | None = HEADS.load(head.facts.head, "head").read_sizes(own).get("num_classes")
     return number
+
+
+def usual_kind(num_outputs: int, *, task: str = "") -> str | None:
+    """The kind of a classification head that was trained by a task of fairseq-train; None if there is no such kind.
+
+    Several outputs are taken for classes, and one for a number, unless the task says otherwise.
+    """
+    kinds = {name: kind for name, kind in formats().items() if kind.head == "classification"}
+    fitting = [name for name, kind in kinds.items() if kind.has_labels == (num_outputs > 1)]
+    by_task = [name for name in fitting if task in (kinds[name].task, *kinds[name].also_trained_by)]
+    return next(iter((*by_task, *fitting)), None)
+
+
+def _named_kind(settings: Mapping[str, Any], num_outputs: int) -> str | None:
+    """The kind that the settings of a fine-tuning name, if its head is a classification head with so many outputs."""
+    name, kinds = str(settings.get("kind")), formats()
+    if name not in kinds or kinds[name].head != "classification":
+        return None
+    number = len(settings.get("labels") or ()) if kinds[name].has_labels else 1
+    return name if number == num_outputs else None
 
 
 def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
@@ -211,7 +231,7 @@ def rescale_to_training(state: Mapping[str, Any], settings: Mapping[str, Any]) -
 def _is_of_numbers(settings: Mapping[str, Any]) -> bool:
     """Whether the kind that settings name learns numbers."""
     kind = settings.get("kind")
-    return kind in KINDS and kind_class(str(kind)).name == "regression"
+    return kind in KINDS and kind_class(str(kind)).learns_numbers
 
 
 def _scaled(state: Mapping[str, Any], factor: float, shift: float) -> dict[str, Any]:
@@ -270,7 +290,7 @@ class PortableModel:
         settings, task = trained.get("settings") or {}, str(trained.get("task"))
         if "text_column" in settings:  # of tables of your own
             return bool(settings.get("text_pair_column"))
-        return benchmark_of(task).rules.is_pair if task in all_tasks() and task != "custom" else None
+        return benchmark_of(task).rules.is_pair if task in all_tasks() else None
 
     @property
     def text_layout(self) -> TextLayout:

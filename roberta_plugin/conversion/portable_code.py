@@ -14,7 +14,6 @@ from typing import Any
 from torch import Tensor
 
 from roberta_plugin.conversion.fields import CONFIG, rotary_base
-from roberta_plugin.conversion.portable import MASKED_LM
 from roberta_plugin.foreign_fields import USED, Table, noted
 from roberta_plugin.models.checkpoints import checked
 from roberta_plugin.models.config import SWITCHES, FastRobertaConfig, check_config
@@ -28,18 +27,14 @@ _OPTIONS = (
     *("pooler_activation_fn", *_BASES),
 )
 LACKS: tuple[str, ...] = tuple(name for name in SWITCHES if name not in _OPTIONS)
-# fmt: off
-HEADS: tuple[str, ...] = (
-    MASKED_LM, "classification", "multi_label", "regression", "tagging", "multiple_choice", "question_answering",
-)
-# fmt: on
 ACTIVATION: str = "hidden_act"
 DROPOUTS: Mapping[str, str] = {"activation_dropout": "activation_dropout"}
 OF_ROBERTA: tuple[str, ...] = ("position_embedding_type", "type_vocab_size")
 SPECIAL_IDS: Mapping[str, str] = {}
-_KINDS = ("MaskedLM", "SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
-_CLASSES = {"AutoConfig": "Config", "AutoModel": "Model", **{f"AutoModelFor{kind}": f"For{kind}" for kind in _KINDS}}
-_AUTO_MAP = {auto: f"{CODE.stem}.{CLASS}{name}" for auto, name in _CLASSES.items()}
+_HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
+CLASSES: tuple[str, ...] = tuple(f"For{head}" for head in _HEADS)  # ends of their names
+_AUTO_CLASSES = {"AutoConfig": "Config", "AutoModel": "Model", **{f"AutoModel{name}": name for name in CLASSES}}
+_AUTO_MAP = {auto: f"{CODE.stem}.{CLASS}{name}" for auto, name in _AUTO_CLASSES.items()}
 FIELDS: Table = {
     **CONFIG,
     **dict.fromkeys((*_OPTIONS, *DROPOUTS, "num_segments"), USED),

@@ -32,12 +32,12 @@ WORDS = {
     "studies": r"\bstud(y|ies)\b",
     "summaries": r'Summar(y|ies|ization)[A-Z]|"summary"|"summaries"|cnn_dailymail|DocumentsDataset|SentenceHead|sentence_logits|alternating_segments',
     "tagging": r'"tagging"|\bTagging|roberta_tagging|TokenHead|token_labels|"conll2003"|"wnut17"|valid_sequences',
-    "texts": r'"multi_label|MultiLabel|"multi-label"|label_separator|pair_ranking|PairRanking|"MNLI"|"XNLI"',
+    "texts": r'"multi_label(?!_classification)|MultiLabel|"multi-label"|label_separator|pair_ranking|PairRanking|"MNLI"|"XNLI"',
 }
 """What an extension's name looks like in code; others are known by their own name, in quotes or as a module."""
 LEAKS = {
-    **{"choices": 7, "embeddings": 9, "masks": 1, "own_tables": 13, "pronouns": 7, "spans": 9, "summaries": 12},
-    **{"tagging": 15, "texts": 17},
+    **{"choices": 7, "embeddings": 9, "masks": 1, "pronouns": 7, "spans": 9, "summaries": 12},
+    **{"tagging": 15},
     "bert_pairs": 1,  # the numbers of the paper's Table 2, which studies compare with
 }
 """How many files of the trunk still name an extension that is not listed with 0; it only ever falls."""

@@ -201,6 +201,7 @@ class MultipleChoice(TableKind):
     knows_no_label = True
     description = "scores each option of a question"
     task = "race"
+    also_trained_by = ("sentence_ranking",)
     white_space = "one_line"
     free_settings = ("question_length",)
     can_smooth = True

@@ -31,6 +31,7 @@ from roberta_plugin.conversion.portable import (
     formats,
     task_state,
     translate,
+    usual_kind,
 )
 from roberta_plugin.conversion.settings import CommonExportSettings
 from roberta_plugin.foreign_fields import FLAG, Table, check_fields, known, only
@@ -280,7 +281,8 @@ def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) 
             f"{path} has {', '.join(sorted(weights))} as a whole (modules_to_save), which is no head that is read: "
             "merge it with peft, and import the merged model."
         )
-    kind = "regression" if "regression" in kinds and is_single else kinds[0]
+    usual = usual_kind(1)
+    kind = usual if usual in kinds and is_single else kinds[0]
     head = Head(kind=kind, name=formats()[kind].default_head_name)
     number = len(out) if head.hugging_face.num_outputs is None and out is not None else head.hugging_face.num_outputs
     head = replace(head, num_outputs=number or 0)

@@ -63,6 +63,7 @@ class Regression(TextKind, TableKind):
     """Whether the training table has numbers below 0; whether all numbers of a table stand for unknown ones."""
 
     name = "regression"
+    learns_numbers = True
     description = "gives a number for a text or a pair of texts"
     hugging_face: ClassVar[HuggingFace | None] = HuggingFace(
         **SEQUENCE_CLASSIFICATION,
@@ -191,6 +192,7 @@ class PairRanking(Regression):
     """Cross-entropy over the pairs of a question and "none of them"."""
 
     name = "pair_ranking"
+    learns_numbers = False
     hugging_face = None  # to others, its head is that of a regression
 
     @property

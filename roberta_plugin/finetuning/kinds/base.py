@@ -122,6 +122,10 @@ class Kind(ABC):
     default_head_name: ClassVar[str] = "sentence_classification_head"
     task: ClassVar[str] = TEXT_CLASSES
     """Name of the fairseq task and criterion that train it."""
+    also_trained_by: ClassVar[tuple[str, ...]] = ()
+    """Further tasks of fairseq, whose models are of this kind."""
+    learns_numbers: ClassVar[bool] = False
+    """True if the settings may have the mean and the deviation by which its numbers are standardized."""
     has_labels: ClassVar[bool] = False
     """Whether its classes have names."""
     averages_labels: ClassVar[bool] = True
