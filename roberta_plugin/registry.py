@@ -397,6 +397,10 @@ def _check_names(extension: Extension) -> None:
                 raise ValueError(f"the {registry.noun} {name!r} is one of roberta_plugin's own")
             if name in registry._entries:
                 raise ValueError(f"the {registry.noun} {name!r} is registered by {registry._owners[name].package}")
+    for family in extension.benchmarks.values():
+        for name, other in BENCHMARKS._entries.items():
+            for task in set(family.tasks) & set(other.tasks):
+                raise ValueError(f"the task {task!r} is registered by {BENCHMARKS._owners[name].package}")
 
 
 def _import(reference: str, extension: Extension) -> Any:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from roberta_plugin import registry
-from roberta_plugin.registry import API, KINDS, MASKINGS, Extension, MaskingEntry, register
+from roberta_plugin.registry import API, KINDS, MASKINGS, BenchmarkFamily, Extension, MaskingEntry, register
 from tests.conftest import REPOSITORY
 
 HEAD = "from roberta_plugin.registry import Extension, MaskingEntry, register\n"
@@ -110,6 +110,7 @@ def test_registering_the_same_extension_again_changes_nothing(one):
         ({"name": "one"}, "own_folder (own_folder) has an extension 'one' already"),
         ({"maskings": {"own": MaskingEntry("a:B")}}, "the masking 'own' is registered by own_folder"),
         ({"kinds": {"classification": None}}, "the kind of task 'classification' is registered by roberta_plugin"),
+        ({"benchmarks": {"mine": BenchmarkFamily(("RTE",), "a:B")}}, "the task 'RTE' is registered by roberta_plugin"),
         ({"api": API + 1}, f"it was made for version {API + 1} of the extension interface, and this is {API}"),
     ],
 )
