@@ -25,10 +25,8 @@ from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import AddedToken, with_additions
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.extensions.bert_pairs.pair_dataset import PairDataset
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask, packs_by_default
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
-from tests import tiny_models
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_tokenizers import train_tokenizer
@@ -72,21 +70,14 @@ def blocks_seen(task, *, ranks, state=None, iterations=None, batch_size=3):
     return seen, end_state
 
 
-PAIRS = {"input_format": "segment-pair", "sample_break_mode": "none"}
+@pytest.mark.parametrize("data", ["{large}", "{large}@1,{small}@1"])
+def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpora, data):
+    check_ranks(make_task(data.format(large=two_corpora[0], small=two_corpora[1])))
 
 
-@pytest.mark.parametrize(
-    ("data", "options"),
-    [
-        ("{large}", {}),
-        ("{large}@1,{small}@1", {}),
-        ("{large}@1,{small}@1", {**PAIRS, "next_sentence_prediction": True}),
-        ("{large}@1,{small}@1", {**PAIRS, "input_format": "sentence-pair", "next_sentence_prediction": True}),
-    ],
-)
-def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpora, data, options):
-    task = make_task(data.format(large=two_corpora[0], small=two_corpora[1]), **options)
-    assert isinstance(load(task), PairDataset) == bool(options)
+def check_ranks(task):
+    """All ranks together see the blocks that one sees, also after a change of their number."""
+    load(task)
     expected, _ = blocks_seen(task, ranks=1)
     assert len(expected) > 80
     for ranks in (2, 4):
@@ -115,11 +106,6 @@ SWITCHES = [  # an option in mid-epoch, beside others, and whether the epoch's o
     ({}, {"num_static_masks": 2}, False),
     ({}, {"mask_prob": 0.4}, False),
     ({}, {"update_sequences": 3}, False),
-    (PAIRS, {"num_static_masks": 1}, True),
-    (PAIRS, {"short_seq_prob": 0.5}, True),
-    (PAIRS, {"input_format": "sentence-pair"}, True),
-    (PAIRS, {"no_segment_embeddings": True}, False),
-    (PAIRS, {"next_sentence_prediction": True}, False),
 ]
 
 
@@ -127,6 +113,11 @@ SWITCHES = [  # an option in mid-epoch, beside others, and whether the epoch's o
 def test_no_block_is_lost_or_doubled_in_silence_when_an_option_changes_in_mid_epoch(
     two_corpora, caplog, options, switch, is_other
 ):
+    check_switch(two_corpora, caplog, options, switch, is_other=is_other)
+
+
+def check_switch(two_corpora, caplog, options, switch, *, is_other):
+    """An option that changes in mid-epoch makes another order, and a warning says so, or does not."""
     large, small = two_corpora
     orders = []
     for settings in ({"data": "{large}", **options}, {"data": "{large}", **options, **switch}):
@@ -595,56 +586,19 @@ def test_names_of_the_paper_are_break_modes(name, mode, tiny_data_bin):
     assert load(make_task(tiny_data_bin, input_format=name, sample_break_mode=mode)).longest == one.longest
 
 
-def test_a_model_has_what_the_pairs_need_and_fairseq_s_is_refused(tiny_data_bin):
-    for settings, expected in (
-        ({}, {"segment_embeddings"}),
-        ({"next_sentence_prediction": True}, {"segment_embeddings", "dense", "out_proj"}),
-        ({"no_segment_embeddings": True}, set()),
-    ):
-        task = make_task(tiny_data_bin, input_format="segment-pair", **settings)
-        model = task.build_model(tiny_models.options(arch="fast_roberta_tiny", _name="fast_roberta"))
-        names = [name for name in model.state_dict() if "segment" in name or "next" in name]
-        assert {name.split(".")[2] for name in names} == expected
-
-
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"input_format": "segment-pair", "sample_break_mode": "complete"}, "contradicts --sample-break-mode complete"),
+        (
+            {"input_format": "doc-sentences", "sample_break_mode": "complete"},
+            "contradicts --sample-break-mode complete",
+        ),
         ({"input_format": "full-sentences", "sample_break_mode": "eos"}, "contradicts --sample-break-mode eos"),
-        ({"input_format": "segment-pair", "tokens_per_sample": 5}, "must be at least 6 for pairs"),
     ],
 )
 def test_what_cannot_work_is_refused(settings, sentence, tiny_data_bin):
     with pytest.raises(ValueError, match=sentence):
         make_task(tiny_data_bin, **settings)
-
-
-def write_lines(folder, source, *documents):
-    (folder / "dict.txt").write_bytes((source / "dict.txt").read_bytes())
-    with MmapTokensWriter(folder / "train", np.uint16) as writer:
-        for sizes in documents:
-            for size in (*sizes, 1):
-                writer.write(np.array([9] * (size - 1) + [2]), np.array([size]))
-
-
-def test_the_log_counts_what_does_not_look_like_sentences(tiny_data_bin, tmp_path, caplog):
-    write_lines(tmp_path, tiny_data_bin, [5, 6, 90], [7], [8], [4, 5], [6], [], [6], [3])
-    with caplog.at_level(logging.INFO):
-        load(make_task(tmp_path, input_format="sentence-pair"))
-    assert "10 sentences of 130 tokens in 7 documents" in caplog.text
-    assert "5 documents are one sentence" in caplog.text and "1 are empty and left out" in caplog.text
-    assert "1 sentences are longer than 28 tokens" in caplog.text
-    assert "only 25.0% of the pairs are consecutive, not half: too many documents are one line. Bin" in caplog.text
-    caplog.clear()
-    write_lines(tmp_path, tiny_data_bin, [90, 90, 90, 5, 5], [90, 90, 90, 5, 5])
-    load(make_task(tmp_path, input_format="segment-pair"))
-    assert "not half: too many lines fill a pair alone. Raise --tokens-per-sample, or" in caplog.text
-    caplog.clear()
-    write_lines(tmp_path, tiny_data_bin, [80] * 8, [90] * 8)
-    with caplog.at_level(logging.INFO):
-        load(make_task(tmp_path, input_format="segment-pair", tokens_per_sample=128))
-    assert "a line has 84 tokens on average" in caplog.text and "--split-sentences" in caplog.text
 
 
 @pytest.mark.parametrize(
