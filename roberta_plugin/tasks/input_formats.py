@@ -18,6 +18,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.models.heads import SequenceHead
 from roberta_plugin.registry import INPUT_FORMATS
+from roberta_plugin.tasks.joined_options import refuse_unknown
 
 logger = logging.getLogger(__name__)
 
@@ -133,9 +134,6 @@ def format_class(cfg: Any) -> type[InputFormat]:
     if name is None:
         return BlockFormat
     if name not in INPUT_FORMATS:
-        raise ValueError(
-            f"--input-format {name}: {INPUT_FORMATS.unknown(name)} Install the package that brings it, or name its "
-            "folder by --user-dir."
-        )
+        refuse_unknown(INPUT_FORMATS, name, cfg, option="--input-format")
     form: type[InputFormat] = INPUT_FORMATS.load(name, "input_format")
     return form

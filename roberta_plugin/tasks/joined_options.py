@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import typing
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from roberta_plugin.registry import Registry, problems
 
@@ -49,6 +49,21 @@ def options_of(registry: Registry[Any], entry: str, cfg: Any) -> Any:
     kind = registry.load(entry, "options")
     names = [item.name for item in dataclasses.fields(kind) if item.init]
     return kind(**{name: getattr(cfg, name) for name in names if hasattr(cfg, name)})
+
+
+def note_packages(cfg: Any, chosen: Iterable[tuple[Registry[Any], str | None]]) -> None:
+    """Note in the options that checkpoints keep which packages have brought the chosen entries."""
+    packages = {registry.owner(name).package for registry, name in chosen if name} - {"roberta_plugin"}
+    if packages and "brought_by" in cfg:
+        cfg.brought_by = " and ".join(sorted(packages))
+
+
+def refuse_unknown(registry: Registry[Any], name: str, cfg: Any, *, option: str) -> NoReturn:
+    """Refuse an entry that is not registered, with the package that has brought it, if a checkpoint says so."""
+    package = str(getattr(cfg, "brought_by", None) or "")
+    known = bool(package) and not package.startswith("${") and "/" not in package
+    remedy = f"It was brought by {package}: install that" if known else "Install the package that brings it"
+    raise ValueError(f"{option} {name}: {registry.unknown(name)} {remedy}, or name its folder by --user-dir.")
 
 
 def _fields_of(

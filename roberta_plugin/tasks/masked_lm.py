@@ -28,12 +28,12 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.registry import MASKINGS, Extension, on_registration
+from roberta_plugin.registry import INPUT_FORMATS, MASKINGS, Extension, on_registration
 from roberta_plugin.tasks import growth, masked_lm_options
 from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
 from roberta_plugin.tasks.block_task_checks import token_limit_name, whole_config
-from roberta_plugin.tasks.input_formats import find_input_format
-from roberta_plugin.tasks.joined_options import options_of
+from roberta_plugin.tasks.input_formats import find_input_format, name_of_format
+from roberta_plugin.tasks.joined_options import note_packages, options_of
 from roberta_plugin.tasks.masked_lm_checks import (
     COMBINED_VALIDATION,
     check_config,
@@ -130,6 +130,8 @@ class RobertaMaskedLMTask(BlockTask):
         check_same_vocabulary(folders)
         for folder in dict.fromkeys(folders):
             check_folder(folder, num_symbols=vocabulary.num_binarized)
+        chosen = ((MASKINGS, getattr(cfg, "masking", None)), (INPUT_FORMATS, name_of_format(cfg)))
+        note_packages(getattr(whole_config(cfg), "task", {}), chosen)
         task = cls(cfg, dictionary, vocabulary)
         task.tokenizer_description = (read_manifest(folders[0]) or {}).get("tokenizer")
         return task

@@ -16,6 +16,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.registry import MASKINGS
 from roberta_plugin.tasks.input_formats import find_input_format, format_class, name_of_format
+from roberta_plugin.tasks.joined_options import refuse_unknown
 from roberta_plugin.tasks.masked_lm_options import growth_of, make_recipe
 
 COMBINED_VALIDATION = "valid"  # the split that fairseq loads with combine=True for --combine-valid-subsets
@@ -40,10 +41,7 @@ def check_config(cfg: Any) -> None:
                 "use fairseq's --task masked_lm."
             )
     if (masking := getattr(cfg, "masking", "uniform")) not in MASKINGS:
-        raise ValueError(
-            f"--masking {masking}: {MASKINGS.unknown(masking)} Install the package that brings it, or name its folder "
-            "by --user-dir."
-        )
+        refuse_unknown(MASKINGS, masking, cfg, option="--masking")
     make_recipe(cfg).check()
 
 

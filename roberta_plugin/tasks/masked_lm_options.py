@@ -115,6 +115,7 @@ class MaskedLMConfig(FairseqDataclass):
     include_index: bool = setting(True, "fairseq's, for data2vec; without effect")
     include_target_tokens: bool = setting(False, "fairseq's, for data2vec; refused")
     skip_masking: bool = setting(False, "fairseq's, for data2vec; refused")
+    brought_by: Optional[str] = II("common.user_dir")  # then the packages of what is chosen; checkpoints keep it
     seed: int = II("common.seed")
     cpu: bool = II("common.cpu")
     fp16: bool = II("common.fp16")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.conftest import REPOSITORY
+from tests.forked_training import run_python
 from tests.tiny_corpus import environment, kill_at_update, logged, run, same_weights, train_command
 
 pytestmark = pytest.mark.integration
@@ -64,6 +65,11 @@ def test_installed_or_as_user_dir_it_trains_is_killed_and_goes_on_with_the_same_
     ]
     assert losses[0] == losses[1] and len(losses[0]) == 14
 
+    for folder, package in ((whole, "rare-masking 1.0"), (killed, "rare_masking")):  # by a program without the package
+        code = "import sys, roberta_plugin; from fairseq import checkpoint_utils as c; roberta_plugin.register()\n"
+        code += "c.load_model_ensemble_and_task([sys.argv[1]])"
+        loaded = run_python(code, str(folder / "checkpoint_last.pt"), cwd=REPOSITORY, environment=environment())
+        assert f"It was brought by {package}: install that, or name its folder by --user-dir." in loaded.stderr
     done = run([*train_command(tiny_data_bin, tmp_path / "lost", *SHORT, "--masking", "rare"), "--max-update", "1"])
     assert done.returncode != 0
     assert "There is no masking 'rare'; there are uniform. Install the package that brings it" in done.stderr
