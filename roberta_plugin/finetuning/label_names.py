@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ import yaml
 from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.data.text_inputs_tables import schema_metadata
 from roberta_plugin.finetuning.records import parse_cell, parse_json
-from roberta_plugin.tables import files_of, named_format, short
+from roberta_plugin.tables import files_of, named_format
 
 logger = logging.getLogger(__name__)
 
@@ -249,14 +249,3 @@ def _yaml_names(entry: Mapping[str, Any], column: str) -> tuple[str, ...]:
         if isinstance(names, list):
             return tuple("true" if name is True else "false" if name is False else str(name) for name in names)
     return ()
-
-
-def check_named(values: Iterable[Any], place: str, column: str) -> None:
-    """Refuse tags that are numbers without names."""
-    number = next((each for each in values if whole_number(each) is not None), None)
-    if number is not None:
-        raise ValueError(
-            f"{place}: the tags ({column}) are numbers, such as {short(number)}, and neither the file nor a README.md "
-            f"beside it has their names. Give {OPTION}, in the order of the numbers, such as {OPTION} O B-PER I-PER; "
-            "or --scheme plain if the numbers are labels as they are."
-        )

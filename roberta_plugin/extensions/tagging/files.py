@@ -21,12 +21,12 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.label_names import check_named, numbering_of
+from roberta_plugin.finetuning.label_names import OPTION, numbering_of, whole_number
 from roberta_plugin.finetuning.records import values_of
 from roberta_plugin.spelling import meant
 from roberta_plugin.tables import (
@@ -477,4 +477,15 @@ def check_words(row: Row, name: str) -> None:
         raise ValueError(
             f"{row.where}: the column {name!r} must hold a list of words, found {short(row.values[name])}. Write "
             "lists, as in JSON Lines, or write columns with a word per line and an empty line between texts (.conll)."
+        )
+
+
+def check_named(values: Iterable[Any], place: str, column: str) -> None:
+    """Refuse tags that are numbers without names."""
+    number = next((each for each in values if whole_number(each) is not None), None)
+    if number is not None:
+        raise ValueError(
+            f"{place}: the tags ({column}) are numbers, such as {short(number)}, and neither the file nor a README.md "
+            f"beside it has their names. Give {OPTION}, in the order of the numbers, such as {OPTION} O B-PER I-PER; "
+            "or --scheme plain if the numbers are labels as they are."
         )

@@ -45,6 +45,7 @@ from roberta_plugin.extensions.tagging.files import (
     LISTS,
     TAG_FIELDS,
     TOKEN_FIELDS,
+    check_named,
     check_words,
     is_universal,
     read_file,
@@ -57,7 +58,7 @@ from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, certain, r
 from roberta_plugin.finetuning.kinds.outputs import PER_TOKEN, Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
-from roberta_plugin.finetuning.label_names import OPTION, check_named
+from roberta_plugin.finetuning.label_names import OPTION
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import split_words, word_spans
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
@@ -152,6 +153,10 @@ class Tagging(TableKind):
     @override
     def lacks(self, split: PreparedSplit) -> str:
         return "" if Sentences(split).is_labelled else "has no tags"
+
+    @override
+    def label_numbers(self, split: PreparedSplit) -> NDArray[Any] | None:
+        return split.array("tags") if "tags" in split.facts["arrays"] else None
 
     def labels_without_examples(self, split: PreparedSplit) -> list[str]:
         """Of entities, their types."""

@@ -31,9 +31,8 @@ from roberta_plugin.extensions.tagging.entities import (
     split_tag,
     tags_of,
 )
-from roberta_plugin.extensions.tagging.files import is_universal
+from roberta_plugin.extensions.tagging.files import check_named, is_universal
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.label_names import check_named
 
 logger = logging.getLogger(__name__)
 

@@ -258,7 +258,7 @@ class Kind(ABC):
         """Refuse data with these settings (`ours`) for a model without a fine-tuning task, with the settings `made`."""
 
     def lacks(self, split: PreparedSplit) -> str:
-        """What a split lacks for a loss, such as "has no tags"; empty: nothing."""
+        """What a split lacks for a loss, such as "has no scores"; empty: nothing."""
         return ""
 
     def remarks(self, split: PreparedSplit) -> Iterator[str]:
@@ -275,20 +275,24 @@ class Kind(ABC):
         if not self.has_labels or not len(split):
             return []
         if "labels" in split.columns:
-            present: NDArray[np.bool_] = np.any(split.columns["labels"], axis=0)
-        elif "label" in split.columns or "tags" in split.facts["arrays"]:
-            numbers = split.columns["label"] if "label" in split.columns else split.array("tags")
-            present = np.bincount(np.asarray(numbers, dtype=np.int64), minlength=len(labels)) > 0
+            counts: list[int] = np.count_nonzero(split.columns["labels"], axis=0).tolist()
+        elif (numbers := self.label_numbers(split)) is not None:
+            counts = np.bincount(np.asarray(numbers, dtype=np.int64), minlength=len(labels)).tolist()
         else:
             return []
-        return [label for label, is_present in zip(labels, present.tolist(), strict=False) if not is_present]
+        return [label for label, count in zip(labels, counts, strict=False) if not count]
+
+    def label_numbers(self, split: PreparedSplit) -> NDArray[Any] | None:
+        """The numbers of the right labels of a split; None: it has none."""
+        return split.columns.get("label")
 
     def check_smoothing(self) -> None:
         """Refuse --label-smoothing for a kind that does not choose one of several labels."""
         if not self.can_smooth:
+            kinds = ", ".join(name for name in KINDS if kind_class(name).can_smooth)
             raise ValueError(
-                "--label-smoothing goes with kinds that choose one of several labels (classification, "
-                f"multiple_choice, tagging), and this is {self.name}. Leave it out."
+                f"--label-smoothing goes with kinds that choose one of several labels ({kinds}), and this is "
+                f"{self.name}. Leave it out."
             )
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
