@@ -195,6 +195,8 @@ class Extension:
     """Name -> reference of a dataclass whose fields become options of `roberta export`."""
     import_options: Mapping[str, str] = field(default_factory=dict)
     """Name -> reference of a dataclass whose fields become options of `roberta import`; its `additions` are applied."""
+    families: Mapping[str, str] = field(default_factory=dict)
+    """model_type in Hugging Face's config.json -> reference of a module, a `conversion.families.Family`."""
     verbs: Mapping[str, VerbEntry] = field(default_factory=dict)
     package: str = OURS
     """The installed package that it comes from; filled in by `find_extensions`."""
@@ -283,6 +285,7 @@ FORMATS: Registry[FormatEntry] = Registry(
 )
 EXPORT_OPTIONS: Registry[str] = Registry("export_options", "set of options for exports")
 IMPORT_OPTIONS: Registry[str] = Registry("import_options", "set of options for imports")
+FAMILIES: Registry[str] = Registry("families", "family of models of Hugging Face")
 VERBS: Registry[VerbEntry] = Registry("verbs", "verb")
 
 extensions: dict[str, Extension] = {}
@@ -417,9 +420,10 @@ def _import(reference: str, extension: Extension) -> Any:
 
 
 def load(reference: str, *, package: str | None = None) -> Any:
-    """Import "module:attribute"; a module that begins with a point is relative to the package."""
+    """Import "module:attribute", or a whole "module"; one that begins with a point is relative to the package."""
     module, _, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module, package), attribute)
+    found = importlib.import_module(module, package)
+    return getattr(found, attribute) if attribute else found
 
 
 assert {item.name for item in fields(Extension)} >= REGISTRIES.keys(), "each sort is a field of Extension"

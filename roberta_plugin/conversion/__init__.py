@@ -12,8 +12,7 @@ formats                  what a format of `--to` says and does; `registry.FORMAT
 fairseq_format           checkpoints of any year, archives           <-> portable
 huggingface              a folder of Hugging Face                    <-> portable, by these parts:
 huggingface_model        config.json, names of parameters            <-> options, our names
-families                 of these two, what other classes than RoBERTa's have otherwise:
-modernbert               ModernBERT
+families                 of these two, what other classes than RoBERTa's have otherwise (`registry.FAMILIES`):
 portable_code            any other model of ours, with its code:
 modeling_roberta_plugin  classes of transformers, which an export copies into its folder
 huggingface_tokenizers   a tokenizer                                 ->  tokenizer.json and its like

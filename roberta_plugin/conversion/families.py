@@ -1,7 +1,7 @@
 """Models of Hugging Face that have counterparts here and not the layers of its RoBERTa, a module each.
 
-Another one is a module with the names of `Family`, and a place in `FAMILIES`. The rest of the conversion knows
-RobertaPreLayerNorm's names, so theirs are changed into those, and back.
+Another one is a module with the names of `Family`, which an extension names in its `families`. The rest of the
+conversion knows RobertaPreLayerNorm's names, so theirs are changed into those, and back.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from roberta_plugin.conversion import modernbert, portable_code
+from roberta_plugin.conversion import portable_code
 from roberta_plugin.conversion.fields import CONFIG
 from roberta_plugin.conversion.formats import instead
 from roberta_plugin.conversion.portable import MASKED_LM, PortableModel, counterpart_of, has_module
 from roberta_plugin.foreign_fields import Table
 from roberta_plugin.models.checkpoints import architecture, num_segments_of
 from roberta_plugin.models.config import SWITCHES, check_has_no_switch
+from roberta_plugin.registry import FAMILIES
 
 
 class Family(Protocol):
@@ -57,8 +58,12 @@ class Family(Protocol):
         """The other way round."""
 
 
-FAMILIES: tuple[Family, ...] = (modernbert, portable_code)
-"""The first that has all that a model has is its family; the last has all that any model has."""
+def families() -> tuple[Family, ...]:
+    """All families.
+
+    The first that has all that a model has is its family. The last has all that any model has.
+    """
+    return (*(FAMILIES.load(name) for name in FAMILIES), portable_code)
 
 
 def layers_of(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +84,7 @@ def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
     if has_no_pooler or options["pooler_activation_fn"] == "tanh":  # as in all classes of transformers
         if not options.keys() & {*SWITCHES, "no_layernorm_embedding"} and (has_gelu or kind != MASKED_LM):
             return None
-        for family in FAMILIES[:-1]:
+        for family in families()[:-1]:
             has_all = not options.keys() & {*family.LACKS} and (
                 is_alone or counterpart_of(kind).suffix in family.CLASSES
             )
@@ -90,7 +95,7 @@ def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
 
 def family_called(model_type: Any) -> Family | None:
     """The family with this model_type in config.json; None for RoBERTa and its like."""
-    return next((family for family in FAMILIES if model_type == family.MODEL_TYPE), None)
+    return next((family for family in families() if model_type == family.MODEL_TYPE), None)
 
 
 def fields_of(config: Mapping[str, Any]) -> Table:

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roberta_plugin.conversion.families import FAMILIES, Family, family_called, layers_of
+from roberta_plugin.conversion.families import Family, families, family_called, layers_of
 from roberta_plugin.conversion.portable import (
     MASKED_LM,
     Head,
@@ -53,14 +53,12 @@ from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
 from roberta_plugin.models.head_parameters import is_of_head
 from roberta_plugin.settings import short
 
-# model_type -> begin of the names of its classes
 PRE_NORM = "roberta-prelayernorm"  # model_type of encoders that normalize before their sublayers
-MODEL_TYPES = {
+_ROBERTAS = {
     "roberta": "Roberta",
     "xlm-roberta": "XLMRoberta",
     "camembert": "Camembert",
     PRE_NORM: "RobertaPreLayerNorm",
-    **{family.MODEL_TYPE: family.CLASS for family in FAMILIES},
 }
 ENCODER_ONLY = "Model"  # end of the name of the class without a head
 _SIZES = {
@@ -113,6 +111,11 @@ _PRE_NORM_PREFIX = "roberta_prelayernorm"
 _WITHOUT_EFFECT = re.compile(r"roberta\.embeddings\.position_ids|roberta\.pooler\.dense\.(weight|bias)")
 
 
+def class_names() -> dict[str, str]:
+    """The model_type in config.json -> the beginning of the names of its classes."""
+    return {**_ROBERTAS, **{family.MODEL_TYPE: family.CLASS for family in families()}}
+
+
 def to_config(
     model: PortableModel, family: Family | None, *, model_type: str, special_ids: Mapping[str, int]
 ) -> dict[str, Any]:
@@ -127,7 +130,7 @@ def to_config(
     model_type = model_type if family is None else family.MODEL_TYPE
     kind, facts = model.head.kind, model.head.hugging_face
     config: dict[str, Any] = {
-        "architectures": [MODEL_TYPES[model_type] + facts.suffix],
+        "architectures": [class_names()[model_type] + facts.suffix],
         "model_type": model_type,
         **{theirs: options[ours] for theirs, ours in _SIZES.items()},
         **{theirs: float(saved.get(ours) or 0.0) for theirs, ours in _DROPOUTS.items()},
@@ -147,7 +150,7 @@ def to_config(
         config = {name: value for name, value in config.items() if name not in family.OF_ROBERTA}
         config |= family.to_config(options, saved)
     if facts.code is not None:
-        name = f"{facts.code.stem}.{MODEL_TYPES[model_type]}{facts.suffix}"
+        name = f"{facts.code.stem}.{class_names()[model_type]}{facts.suffix}"
         config["auto_map"] = {**config["auto_map"], facts.auto_class: name}
     if facts.problem_type or model.head.facts.has_labels:
         labels = model.labels or tuple(f"LABEL_{number}" for number in range(model.head.num_outputs))
@@ -221,9 +224,9 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         ValueError: naming the entry, if it describes another model than a RoBERTa.
     """
     model_type = config.get("model_type")
-    if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
+    if not isinstance(model_type, str) or model_type not in class_names():
         raise ValueError(
-            f"{path}: the model_type is {model_type!r}, which is not read: only {', '.join(MODEL_TYPES)} are. Use it "
+            f"{path}: the model_type is {model_type!r}, which is not read: only {', '.join(class_names())} are. Use it "
             "with transformers; if it is an export of a model of yours, export that checkpoint again."
         )
     for name in (*_SIZES, "vocab_size", "max_position_embeddings"):
@@ -301,10 +304,10 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
         raise ValueError(
             f"{path}: architectures must name the class of the model, such as "
-            f'["{MODEL_TYPES[config["model_type"]]}ForMaskedLM"], got {architectures!r}: write it into this file.'
+            f'["{class_names()[config["model_type"]]}ForMaskedLM"], got {architectures!r}: write it into this file.'
         )
     architecture = architectures[0]
-    suffix = architecture.removeprefix(MODEL_TYPES[config["model_type"]])
+    suffix = architecture.removeprefix(class_names()[config["model_type"]])
     if suffix == ENCODER_ONLY:
         return None, ()
     of_problems = {kind.hugging_face.problem_type: name for name, kind in formats().items() if kind.hugging_face}
@@ -316,7 +319,7 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     if suffix not in kinds:
         raise ValueError(
             f"{path}: the architecture is {architecture!r}, which has no counterpart here. Those that are read: "
-            f"{', '.join(MODEL_TYPES[config['model_type']] + ending for ending in (*kinds, ENCODER_ONLY))}."
+            f"{', '.join(class_names()[config['model_type']] + ending for ending in (*kinds, ENCODER_ONLY))}."
         )
     kind = kinds[suffix]
     names, problem = config.get("id2label") or {}, str(config.get("problem_type") or None)

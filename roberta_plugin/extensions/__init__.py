@@ -16,6 +16,7 @@ extensions in the same way; `roberta_plugin/registry.py` describes how.
     onnx         graphs for ONNX Runtime, with 8-bit weights as an option
     peft         low-rank adapters in peft's format
     sentence_transformers   vectors of texts for sentence-transformers
+    modernbert   Hugging Face's ModernBERT
     studies      comparisons of pretrainings: variants with seeds at an equal budget
     bert_pairs   pretraining on pairs of texts, with segments and next-sentence prediction (Table 2)
 """

@@ -23,6 +23,7 @@ WORDS = {
     "bert_pairs": r"next_sentence|pair_format|PairDataset|PairFormat|reconcile_pairs|segment-pair|sentence-pair",
     "choices": r'"multiple_choice"|MultipleChoice|"multiple-choice"|"race"|\bRace[A-Z]|choices_columns',
     "embeddings": r'"embedding"|EmbeddingDataset|RobertaEmbedding|embedding_loss|mini_batch_size|negative_column|score_range',
+    "modernbert": r"""["'.]modernbert["'. ]|import modernbert|\bModernBert""",
     "onnx": r"""["']onnx["']|Onnx|ONNX_|onnxruntime|onnx_outputs|--to onnx|model\.onnx""",
     "own_tables": r'"custom"|CustomOptions',
     "peft": r"""["']peft["']|--to peft|\bPeft|adapter_config|import peft""",

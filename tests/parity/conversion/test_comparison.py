@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from roberta_plugin.cli import main
-from roberta_plugin.conversion import comparison, fields, huggingface, modernbert
+from roberta_plugin.conversion import comparison, fields, huggingface
 from roberta_plugin.data.tokenizers import huggingface_fields
+from roberta_plugin.extensions.modernbert import family as modernbert
 from roberta_plugin.extensions.peft import adapter
 from roberta_plugin.extensions.sentence_transformers import reading
 from tests.hugging_face import import_transformers, later

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_plugin.conversion.modernbert import as_roberta, from_config
+from roberta_plugin.extensions.modernbert.family import as_roberta, from_config
 
 CONFIG = {"num_hidden_layers": 6, "max_position_embeddings": 64}
 

@@ -1,0 +1,8 @@
+"""Hugging Face's ModernBERT: its folders are read, and models with its layers become some.
+
+family   config.json and names of parameters <-> options and names of ours
+"""
+
+from roberta_plugin.registry import Extension
+
+EXTENSION = Extension("modernbert", __name__, position=140, families={"modernbert": ".family"})
