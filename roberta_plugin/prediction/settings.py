@@ -79,24 +79,6 @@ class CommonPredictSettings(Checked):
     )
     head: str | None = setting(None, "name of the head, if the model has several")
     top_k: int = setting(5, "tokens for each mask, candidates for each question", smallest=1)
-    null_threshold: float | None = setting(
-        None,
-        "question_answering: probability of no answer above which none is given",
-        default_text="the one that `roberta finetune` found, else 0.5",
-        metavar="P",
-        smallest=0,
-        largest=1,
-    )
-    num_sentences: int | None = setting(None, "sentences of a summary", default_text=3, smallest=1)
-    length_share: float | None = setting(
-        None,
-        "instead of --num-sentences: least share of a text's words in its summary",
-        excludes=("num_sentences",),
-        metavar="SHARE",
-        smallest=0,
-        largest=1,
-    )
-    no_trigram_blocking: bool = setting(False, "let sentences of a summary share three words in a row")
     max_length: int | None = setting(None, "most tokens of a sequence", default_text="as in training", smallest=6)
     batch_tokens: int | None = setting(
         None,

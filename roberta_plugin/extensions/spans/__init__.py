@@ -31,6 +31,7 @@ EXTENSION = Extension(
     heads={"span": HeadEntry(".head:SpanHead", ".hub:predict")},
     hub_methods={"span_outputs": ".hub:span_outputs"},
     trainings={"squad2": TrainingEntry(".training_options:Squad2Config", ".training_options:Squad2CriterionConfig")},
+    predict_options={"spans": ".options:SpanPredictOptions"},
     benchmarks={
         "squad": BenchmarkFamily(
             ("squad1", "squad2"),

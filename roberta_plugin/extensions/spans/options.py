@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roberta_plugin.finetuning.options import FileOptions, option
+from roberta_plugin.settings import Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,4 +33,18 @@ class SquadOptions(FileOptions):
         largest=1.0,
         metavar="P",
         tasks=("squad2",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanPredictOptions(Checked):
+    """Options of `roberta predict`."""
+
+    null_threshold: float | None = setting(
+        None,
+        "question_answering: probability of no answer above which none is given",
+        default_text="the one that `roberta finetune` found, else 0.5",
+        metavar="P",
+        smallest=0,
+        largest=1,
     )

@@ -33,6 +33,7 @@ EXTENSION = Extension(
             ".training_options:SummarizationConfig", ".training_options:SummarizationCriterionConfig"
         )
     },
+    predict_options={"summaries": ".options:SummaryPredictOptions"},
     benchmarks={
         "summaries": BenchmarkFamily(
             ("summaries", "cnn_dailymail"),

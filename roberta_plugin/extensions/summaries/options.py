@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roberta_plugin.finetuning.options import FileOptions, option
+from roberta_plugin.settings import Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,3 +55,19 @@ class SummariesOptions(FileOptions):
     no_trigram_blocking: bool = option(
         "also choose sentences that share three words in a row with one chosen before", stage="score", default=False
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryPredictOptions(Checked):
+    """Options of `roberta predict`."""
+
+    num_sentences: int | None = setting(None, "sentences of a summary", default_text=3, smallest=1)
+    length_share: float | None = setting(
+        None,
+        "instead of --num-sentences: least share of a text's words in its summary",
+        excludes=("num_sentences",),
+        metavar="SHARE",
+        smallest=0,
+        largest=1,
+    )
+    no_trigram_blocking: bool = setting(False, "let sentences of a summary share three words in a row")

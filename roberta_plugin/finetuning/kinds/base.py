@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -30,7 +30,7 @@ from roberta_plugin.finetuning.layouts import POOLINGS
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import WhiteSpace
-from roberta_plugin.settings import is_given, option_field
+from roberta_plugin.settings import is_given
 from roberta_plugin.tables import IN_MEMORY, Row
 
 logger = logging.getLogger(__name__)
@@ -413,8 +413,9 @@ class Kind(ABC):
                 goes_with.setdefault(option, []).append(kind)
         if cls.head in ("", "masked_lm"):
             goes_with["head"] = ["kinds that are fine-tuned"]
+        known = {item.name: item for item in fields(options)}
         for name, kinds in goes_with.items():
-            if cls.name not in kinds and is_given(options, option_field(options, name)):
+            if cls.name not in kinds and name in known and is_given(options, known[name]):
                 raise ValueError(f"--{name.replace('_', '-')} goes with {' and '.join(kinds)}, and this is {cls.name}.")
         if options.text_pair_column is not None and len(cls.fields) == 1:
             raise ValueError(f"--text-pair-column goes with models of two texts, and this one is for {cls.name}.")
