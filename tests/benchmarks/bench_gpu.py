@@ -60,6 +60,7 @@ def ladder(step: Step) -> Iterator[tuple[str, Step]]:
     yield "Hugging Face, compiled", replace(step, side="Hugging Face", compiled=True)
     if (16 * step.attention_dropout).is_integer():
         yield "ours, packed rows, cudnn attention", replace(ours, backend="cudnn")
+    yield "ours, packed rows, compiled, products in fp8", replace(ours, compiled=True, fp8=True)
     yield "ours, packed rows, 8 blocks", replace(ours, batch_size=8)
     yield "ours, packed rows, compiled, twice the batch", replace(ours, compiled=True, batch_size=2 * step.batch_size)
     yield (

@@ -61,6 +61,7 @@ class Step:
         length: of the blocks, or of the longest sentences.
         full: the blocks have no padding.
         modern: the layers are ModernBERT's, with rotary positions and local windows.
+        fp8: products of all layers but the last are in fp8.
         bf16: if not, fp32, without fairseq's wrapper.
     """
 
@@ -74,6 +75,7 @@ class Step:
     vocab_size: int = 50265
     full: bool = False
     modern: bool = False
+    fp8: bool = False
     bf16: bool = True
     packed: bool = False
     compiled: bool = False
@@ -150,6 +152,7 @@ def fairseqs_model(step: Step) -> Any:
         activation_dropout=0.0,
         compile_layers=step.compiled,
         attention_backend=step.backend,
+        fp8_products=step.fp8,
     )
     if step.modern:
         vars(options).update({name: value for name, value in MODERNBERT.items() if "dropout" not in name})
