@@ -1,4 +1,4 @@
-"""Tables of your own, cut into training and development set.
+"""Tables of your own, cut into training and development set (examples/README.custom_task.md).
 
 benchmark   tables -> examples of a kind; what a report shows of them
 options     the options that all kinds share; `CustomOptions` has those of the kinds, too

@@ -1,5 +1,7 @@
 """Labels and numbers of texts and pairs: classification, several labels, regression; GLUE, XNLI, SuperGLUE.
 
+Pages: examples/README.benchmarks.md, examples/README.custom_task.md.
+
 classification   a text or a pair -> a label, perhaps by a threshold; how sure probabilities are
 multi_label      a text or a pair -> any number of labels
 regression       a text or a pair -> a number; the pairs of a question -> which is right (QNLI)
