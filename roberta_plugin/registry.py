@@ -125,6 +125,8 @@ class MaskingEntry:
     """Reference of its class, a `data.dynamic_masking.Masker`."""
     options: str = ""
     """Reference of a dataclass whose fields become options of the pretraining task that go with this masking."""
+    summary: str = ""
+    """A few words for the help of --masking."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ class InputFormatEntry:
     """Reference of its class, a `tasks.input_formats.InputFormat`."""
     options: str = ""
     """Reference of a dataclass whose fields become options of the pretraining task that go with this format."""
+    summary: str = ""
+    """A few words for the help of --input-format."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -100,16 +100,16 @@ def executed_flops(
     more. Padding is left out, as above. Local layers are counted as the flash kernel computes them: the other backends
     compute twice the window, and all positions of the last layer.
     """
-    sizes = {"dim": dim, "ffn_dim": ffn_dim, "ffn_matrices": ffn_matrices, "vocab_size": vocab_size}
-    counts = {"num_tokens": num_tokens, "num_pairs": num_pairs, "num_predicted": 0}
+    sizes: dict[str, Any] = {"dim": dim, "ffn_dim": ffn_dim, "ffn_matrices": ffn_matrices, "vocab_size": vocab_size}
+    counts: dict[str, Any] = {"num_tokens": num_tokens, "num_pairs": num_pairs, "num_predicted": 0}
     num_last = num_predicted + (num_sequences if sequence_classes else 0)  # positions that leave the last layer
-    local = {"num_local_layers": num_local_layers - last_is_local, "window": window}
+    local: dict[str, Any] = {"num_local_layers": num_local_layers - last_is_local, "window": window}
     layers = training_flops(num_layers=num_layers - 1, **sizes, **counts, **local)
     layers += 6.0 * (2 * dim * dim * num_tokens + (2 * dim * dim + ffn_matrices * dim * ffn_dim) * num_last)
     num_last_pairs = min(num_pairs, (window + 1) * num_tokens) if last_is_local else num_pairs
     layers += 12.0 * dim * num_last_pairs * num_last / max(num_tokens, 1)
     counts = {"num_tokens": 0, "num_pairs": 0, "num_predicted": num_predicted}
-    of_sequences = {"num_sequences": num_sequences, "sequence_classes": sequence_classes}
+    of_sequences: dict[str, Any] = {"num_sequences": num_sequences, "sequence_classes": sequence_classes}
     heads = training_flops(num_layers=0, **sizes, **counts, **of_sequences)
     return layers * (4 / 3 if recomputes else 1) + heads
 

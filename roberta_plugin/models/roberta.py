@@ -449,7 +449,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             raise ValueError(f"The model has no head called {name!r}; it has {', '.join(self.heads) or 'none'}.")
         return self.heads[name]
 
-    def training_flops(self, **counts: int) -> float:
+    def training_flops(self, **counts: Any) -> float:
         """FLOPs of a training step, by its num_tokens, num_pairs and so on; see `flops.training_flops`."""
         return training_flops(**self._sizes, **counts)
 

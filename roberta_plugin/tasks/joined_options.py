@@ -29,7 +29,8 @@ def join_options(base: type[Any], added: Iterable[tuple[str, Registry[Any]]], *,
     taken = {item.name: item for item in dataclasses.fields(base)}
     for chooser, registry in added:
         field = taken[chooser]
-        text = f"{field.metadata['help']}; one of {', '.join(registry)}"
+        choices = [f"{key} ({entry.summary})" if entry.summary else key for key, entry in registry.items()]
+        text = f"{field.metadata['help']}; one of {', '.join(choices)}"
         new[chooser] = (hints[chooser], _copy(field, help=text))
         entries: dict[Any, list[str]] = {}
         for entry in registry:  # several may have the same options

@@ -12,8 +12,14 @@ head           next-sentence prediction
 
 from roberta_plugin.registry import Extension, InputFormatEntry
 
-_PAIRS = InputFormatEntry(".input_format:PairFormat", options=".options:PairOptions")
+_FORMATS = {"segment-pair": "BERT's", "sentence-pair": "two sentences"}
 
 EXTENSION = Extension(
-    "bert_pairs", __name__, position=90, input_formats={"segment-pair": _PAIRS, "sentence-pair": _PAIRS}
+    "bert_pairs",
+    __name__,
+    position=90,
+    input_formats={
+        name: InputFormatEntry(".input_format:PairFormat", options=".options:PairOptions", summary=summary)
+        for name, summary in _FORMATS.items()
+    },
 )

@@ -77,7 +77,7 @@ def test_installed_or_as_user_dir_it_trains_is_killed_and_goes_on_with_the_same_
 
 def test_help_lists_it_and_its_options_and_its_own_tests_pass(installed):
     done = run([*with_user_dir(train_command("DATA", REPOSITORY / "unused")), "--help"])
-    assert "one of uniform, rare" in " ".join(done.stdout.split())
+    assert "one of uniform, rare (more rare tokens)" in " ".join(done.stdout.split())
     assert "--rare-power" in done.stdout and "--mask-prob-updates" in done.stdout
     done = started([sys.executable, "-m", "pytest", "-q", str(EXAMPLE / "tests")], installed)
     assert done.returncode == 0, done.stdout

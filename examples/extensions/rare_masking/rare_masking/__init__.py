@@ -10,6 +10,8 @@ from roberta_plugin.registry import Extension, MaskingEntry, register
 EXTENSION = Extension(
     "rare_masking",
     __name__,
-    maskings={"rare": MaskingEntry(masker=".masker:RareMasker", options=".options:RareMaskingOptions")},
+    maskings={
+        "rare": MaskingEntry(".masker:RareMasker", options=".options:RareMaskingOptions", summary="more rare tokens")
+    },
 )
 register(EXTENSION)  # for `fairseq-train --user-dir`; the entry point of the installed package needs it not
