@@ -80,7 +80,7 @@ OWN_VERBS = {
     "export": VerbEntry("write a model for transformers, ONNX Runtime or fairseq", ".models:export"),
     "import": VerbEntry("read a model of Hugging Face or of fairseq", ".models:import_model"),
     "user-dir": VerbEntry(
-        "print the folder for --user-dir of fairseq-train, or that of the recipes",
+        "print the folder for --user-dir of fairseq-train, or the folder of the recipes",
         ".user_dir:user_dir",
     ),
     "profile": VerbEntry("show what a training step spends its time on", ".profile:profile"),
@@ -95,7 +95,7 @@ OWN_VERBS = {
 VERBS.reserved = tuple(OWN_VERBS)
 GUESSED = {
     "convert": "`roberta import` reads a model of Hugging Face or fairseq, and `roberta export` writes one for them",
-    "serve": "there is no server: `roberta export` writes a model for those of transformers and ONNX Runtime, and "
+    "serve": "there is no server: `roberta export` writes models for servers of transformers and ONNX Runtime, and "
     "RobertaHub answers inside a program (examples/README.python.md)",
     **dict.fromkeys(("lint", "stats"), "`roberta check` looks at a text"),
     **dict.fromkeys(("eval", "test"), "`roberta evaluate` measures fine-tuned models, `roberta inspect` checks data"),
@@ -197,7 +197,7 @@ def lacks_memory(error: Exception) -> bool:
 
 
 def in_words(error: Exception, args: argparse.Namespace) -> str:
-    """What the user reads; an error of the operating system gets its file and what to do about it."""
+    """The message that the user reads. Errors of the operating system also get their file and a remedy."""
     if lacks_memory(error):
         why = f" ({str(error).splitlines()[0]})" if str(error) else ""
         return f"memory ran out{why}: give it more, or smaller files or batches."
@@ -215,12 +215,12 @@ def _harmless(text: str) -> str:
 
 
 def all_verbs() -> dict[str, VerbEntry]:
-    """Our own verbs, and those of extensions."""
+    """Our own verbs and the verbs of extensions."""
     return {**OWN_VERBS, **VERBS}
 
 
 def called_verb(argv: Sequence[str]) -> str | None:
-    """The first argument that is no option; the name of a shell is the value of one."""
+    """The first argument that is not an option. The name of a shell after --print-completion is an option's value."""
     words = itertools.takewhile(lambda word: word != "--print-completion", argv)
     return next((word for word in words if not word.startswith("-")), None)
 

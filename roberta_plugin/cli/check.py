@@ -16,7 +16,7 @@ from roberta_plugin.settings import REQUIRED, Checked, setting
 
 @dataclass(frozen=True, kw_only=True)
 class CheckSettings(Checked):
-    """What to look at; the fields are options of `roberta check`."""
+    """Settings of `roberta check`, whose options they are."""
 
     text: Sequence[str] = setting(REQUIRED, "text files, tables, patterns or URLs", flag="text", nargs="+")
     valid: Sequence[str] = setting(

@@ -45,14 +45,14 @@ class Command:
     function: Callable[..., int]  # takes the settings, prints, and returns the exit code
     settings: tuple[type[Any], ...]
     usage: str | None = None
-    skip: Collection[str] = ()  # fields that are no options here
+    skip: Collection[str] = ()  # fields that are not options here
     optional: Collection[str] = ()  # fields that need not be given here, though they have no default
     takes_further: bool = False
     """True if further options belong to another program; the function gets them as `further`."""
     stages: Sequence[Stage] = ()  # of the options that each TASK has besides; the settings get them as `options`
     if_interrupted: str = ""  # how it goes on after Ctrl-C or SIGTERM
     add: Callable[[argparse.ArgumentParser], None] | None = None
-    """Adds to the parser what is no field of the settings; the function then gets the arguments instead of settings."""
+    """Adds arguments that are not fields of the settings to the parser. The function then gets all arguments."""
 
     def define(self, parser: argparse.ArgumentParser) -> None:
         """Add the help and the options to the parser of the verb."""
@@ -137,7 +137,7 @@ def refuse_further(parser: argparse.ArgumentParser, further: Sequence[str]) -> N
 
 
 class HelpOfTask(argparse.Action):
-    """--help of a verb with a TASK: the general options, and those of the task in front of it."""
+    """--help of a verb with a TASK: the general options, and the options of the task that precedes it."""
 
     texts: Mapping[argparse.Action, Mapping[str, str]]  # option -> the tasks that have it, and what it does there
     group: Any
@@ -154,7 +154,7 @@ class HelpOfTask(argparse.Action):
 
 
 def add_task_options(parser: argparse.ArgumentParser, *, stages: Sequence[Stage]) -> None:
-    """Add --help and the options of all tasks, of which it shows those of one.
+    """Add the options of all tasks, and a --help that shows the options of one.
 
     The options of the other tasks are known too, so that `task_options` can say which ones the task has.
     """

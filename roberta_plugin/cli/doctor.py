@@ -25,7 +25,7 @@ REINSTALL = "pip install -c .constraints.txt -e . && pip uninstall -y torchaudio
 
 
 class Fault(NamedTuple):
-    """What is wrong, and the command that repairs it."""
+    """A problem, and the command that repairs it."""
 
     what: str
     found: str
@@ -37,7 +37,7 @@ class Fault(NamedTuple):
 class DoctorSettings:
     """The fields are options of `roberta doctor`."""
 
-    json: bool = setting(False, "print the faults as JSON")
+    json: bool = setting(False, "print the problems as JSON")
 
 
 @command(DoctorSettings)

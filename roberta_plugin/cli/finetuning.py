@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @command(PrepareSettings, stages=("prepare",), usage="roberta prepare TASK --output-dir FOLDER [options]")
 def prepare(settings: PrepareSettings) -> int:
     """Reads the files as they are distributed, checks them, and writes the model's inputs with labels, ids and offsets.
-    TASK custom reads your own tables: --train FILE, and the options of custom. The tokenizer must be that of the
+    TASK custom reads your own tables: --train FILE, and the options of custom. The tokenizer must be the one of the
     pretrained model: its data-bin, or any folder with the tokenizer's files and dict.txt.
     """
     prepared = preparation.prepare(settings)
@@ -99,7 +99,7 @@ def leaderboards() -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectSettings(Checked):
-    """What to collect; the fields, like those of `EvaluateSettings`, are options of `roberta evaluate`."""
+    """Evaluations to collect. The fields, like the fields of `EvaluateSettings`, are options of `roberta evaluate`."""
 
     results: tuple[Path, ...] = setting((), "folders to collect evaluations from", nargs="+")
     submission: Path | None = setting(
@@ -110,7 +110,7 @@ class CollectSettings(Checked):
     )
     leaderboard: str | None = setting(
         None,
-        "with --submission: whose submission it is",
+        "with --submission: the leaderboard that it is for",
         default_text=next(iter(leaderboards()), None),
         choices=leaderboards,
         goes_with={"submission": ()},

@@ -28,7 +28,7 @@ _MOST_ITEMS = 2000  # lines of a split, on which the tokenizer is measured
 
 @dataclass(frozen=True, kw_only=True)
 class InspectSettings(Checked):
-    """What to show; the fields are options of `roberta inspect`."""
+    """Settings of `roberta inspect`, whose options they are."""
 
     folder: Path = setting(REQUIRED, "the data-bin", flag="folder")
     split: tuple[str, ...] = setting((), "splits to inspect", nargs="+", metavar="NAME", default_text="all")
@@ -74,7 +74,7 @@ def inspect(settings: InspectSettings) -> int:
 
 
 def _paper_neighbors(prefix: Path) -> NDArray[np.float64]:
-    """What a model sees of neighbors where 15 % of the tokens are masked in blocks of 512, as in the paper."""
+    """How often a model sees neighbors if 15 % of the tokens are masked in blocks of 512, as in the paper."""
     masker = Masker.for_vocabulary(Vocabulary.load(prefix.parent / "dict.txt"), MaskingRecipe())
     return see_neighbors(masker, MmapTokens(prefix), block_length=512)
 
@@ -114,7 +114,7 @@ def inspect_prepared(settings: InspectSettings) -> int:
 
 
 def show_faults(faults: list[str], *, indent: str = "") -> bool:
-    """Print the faults; whether there are none."""
+    """Print the faults. Return True if there are none."""
     for fault in faults:
         print(f"{indent}fault: {fault}")
     return not faults
@@ -131,7 +131,7 @@ def splits_in(folder: Path, manifest: dict[str, Any] | None) -> list[str]:
 
 
 def tokenizer_faults(folder: Path, manifest: dict[str, Any] | None) -> list[str]:
-    """What is wrong with the tokenizer's files in the folder, compared with the manifest."""
+    """Faults of the tokenizer's files in the folder, compared with the manifest."""
     if manifest is None:
         return []
     try:

@@ -44,7 +44,7 @@ SILENT_S = 60.0  # rank 0 writes every 10 s, or after each update where that tak
 
 @dataclass(frozen=True, kw_only=True)
 class JobsSettings(Checked):
-    """What to show; the fields are options of `roberta jobs`."""
+    """Settings of `roberta jobs`, whose options they are."""
 
     folders: tuple[Path, ...] = setting(
         (), "folders of runs", flag="folders", nargs="*", metavar="FOLDER", default_text="runs"
@@ -269,7 +269,7 @@ def progress_cells(status: Status, job: Job) -> tuple[str, ...]:
 def attempt_note(folder: Path, job_id: str, status: Status | None, job: Job) -> str:
     """How the job's last attempt ended, what followed, and the log to open; empty for a run that goes well."""
     records = [record for record in read_attempts(folder) if record["job_id"] == job_id]
-    if not records or (status is not None and status.attempt > records[-1]["attempt"]):  # none of the present attempt
+    if not records or (status is not None and status.attempt > records[-1]["attempt"]):  # the present attempt has none
         is_bad = job.state in ("failed", "node_fail", "timeout", "out_of_memory", "boot_fail", "deadline")
         log = folder / f"logs/{job_id}_0_log.out"
         where = f"log: {log}" if log.is_file() else f"no log, as where the nodes do not see {folder}"

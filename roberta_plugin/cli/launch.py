@@ -64,7 +64,7 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
 )
 def launch(args: argparse.Namespace) -> int:
     """Submits fairseq-train to SLURM, one process per GPU, and keeps it running: when the cluster stops the job, it
-    saves a checkpoint and resumes at the next update. Options given here win over the config file (slurm/README.md has
+    saves a checkpoint and resumes at the next update. Options given here override the config file (slurm/README.md has
     its format). Arguments after -- are added to the file's fairseq-train options; a DATA-BIN in front of them replaces
     the file's data. Launching the same run folder again resumes from its checkpoints, on as many GPUs as are given now.
     """
@@ -77,7 +77,7 @@ def launch(args: argparse.Namespace) -> int:
 
 
 def in_words(submission: Submission) -> str:
-    """What was submitted, or would be."""
+    """The job that was submitted, or the script and commands of a dry run."""
     if submission.job_id is None:
         commands = "# commands: the first one submits the script above, the second is what each rank does"
         estimate = [f"# estimate: {submission.estimate}"] if submission.estimate else []

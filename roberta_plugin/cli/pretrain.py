@@ -46,13 +46,13 @@ _LOCK_PATIENCE_S = 20.0  # a training whose parent was killed needs a moment to 
 def pretrain(settings: PretrainSettings, rules: LineRules, reading: InputSettings, *, further: Sequence[str]) -> int:
     """Pretrains a RoBERTa by a recipe that suits the machine, the text and the hours: shows what it chose and the
     command of fairseq-train, trains, and reports what the model learned beside baselines. Any further option of
-    fairseq-train may follow, and wins. After an interruption, the same command resumes.
+    fairseq-train may follow, and overrides the recipe. After an interruption, the same command resumes.
     """
     return run(replace(settings, reading=replace(reading, rules=rules)), further=further)
 
 
 def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
-    """Make what is missing, train to the end, and report; the exit code is that of the first step that fails.
+    """Make what is missing, train to the end, and report. Returns the exit code of the first step that fails.
 
     `further` are options of fairseq-train. What cannot work is refused before the hours of tokenizing, and once more
     when the data are there.
@@ -212,7 +212,7 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print at once, also into a pipe; of a name that is not UTF-8, the bytes as Python escapes them."""
+    """Print at once, also into a pipe. Bytes of names that are not UTF-8 are printed as Python escapes them."""
     print(text.encode(errors="backslashreplace").decode(), flush=True)
 
 

@@ -15,14 +15,14 @@ from roberta_plugin.settings import REQUIRED, Checked, setting
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileSettings(Checked):
-    """What to profile; the fields are options of `roberta profile`."""
+    """Settings of `roberta profile`, whose options they are."""
 
     output_dir: Path = setting(Path("runs/profile"), "folder to write to")
     steps: int = setting(5, "updates to profile", smallest=1)
     warm_up: int = setting(3, "updates before them that are not recorded", smallest=1)
     rows: int = setting(10, "operations in the table", smallest=1)
     training: tuple[str, ...] = setting(
-        REQUIRED, "what follows fairseq-train, after --", flag="training", nargs="+", metavar="..."
+        REQUIRED, "arguments of fairseq-train, after --", flag="training", nargs="+", metavar="..."
     )
 
 

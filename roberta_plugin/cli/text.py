@@ -78,7 +78,7 @@ def extend(settings: ExtendSettings) -> int:
     if change.found_anywhere:
         print(
             f"note: {', '.join(map(repr, change.found_anywhere))} became added tokens, which are found in a text "
-            "before the tokenizer's rules for words apply, as those of transformers are."
+            "before the tokenizer's rules for words apply, as in transformers."
         )
     if change.stays_here:
         print(
@@ -133,7 +133,7 @@ def _files(split: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Splits(Checked):
-    """What to binarize, and where to."""
+    """Texts to binarize, and the folder to write to."""
 
     train: tuple[str, ...] = _files("train")
     valid: tuple[str, ...] = _files("valid")
@@ -156,7 +156,7 @@ class Splits(Checked):
     )
     dictionary: Path | None = setting(
         None,
-        "dict.txt to use (default: that in the tokenizer's folder, or of Hugging Face's files there; if there is none, "
+        "dict.txt to use (default: the one in the tokenizer's folder, or of Hugging Face's files there; without one, "
         "it is made from the text of --train, as fairseq-preprocess does)",
         flag="--dict",
     )
@@ -170,8 +170,8 @@ def binarize(inputs: Splits, new: DictionarySettings, rules: LineRules, settings
     text is UTF-8 with one item per line and a blank line between documents. Files may be compressed (.gz, .zst, .xz,
     .bz2). JSON Lines (.jsonl, or .json with one record per line), CSV, TSV, Parquet, Arrow and folders that the library
     datasets saved have a document in --text-column of each row. Quote patterns such as 'books/*.txt'; '-' is the
-    standard input; URLs such as hf://, s3:// and https:// are read. The output equals that of fairseq's own encoder and
-    fairseq-preprocess, byte for byte. After an interruption, the same command resumes where it stopped; text from a
+    standard input; URLs such as hf://, s3:// and https:// are read. The output equals fairseq's (its encoder and
+    fairseq-preprocess) byte for byte. After an interruption, the same command resumes where it stopped; text from a
     pipe is read again from its beginning. At the end the disk briefly holds the tokens twice.
     """
     settings = replace(settings, rules=rules)
@@ -217,7 +217,7 @@ def files_by_corpus(inputs: Splits) -> dict[str, dict[str, list[str]]]:
 
 
 def how_to_train(folder: Path, corpora: dict[str, dict[str, list[str]]]) -> str:
-    """What fairseq-train needs for a mixture of these corpora, with the loss of each."""
+    """Arguments of fairseq-train for a mixture of these corpora, with a loss for each."""
     data = shlex.quote(",".join(str(folder / name) for name in corpora))
     subsets = ",".join(f"valid@{name}" for name, splits in corpora.items() if "valid" in splits)
     validation = f" --valid-subset valid,{subsets}" if subsets else " --disable-validation"

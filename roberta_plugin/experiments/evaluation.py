@@ -1,9 +1,9 @@
-"""Fine-tuned checkpoints and a prepared split -> official metrics: of each, their median, and of their ensemble.
+"""Fine-tuned checkpoints and a prepared split -> official metrics of each, their median, and the ensemble's metrics.
 
-Beside them stand the metrics of a constant answer, the baseline of every task, and a sentence for each model that is
+Beside them are the metrics of a constant answer, the baseline of every task, and a sentence for each model that is
 no better. The task's own benchmark scores the baseline, as the outputs of a model that gives every input one answer:
 the most frequent label or tag of the training set, its mean number, the first option, or no answer (SQuAD 2.0). Own
-data bring theirs along (`Benchmark.judge`); that of summaries is the first sentences of the text.
+data bring theirs along (`Benchmark.judge`); the baseline of summaries is the first sentences of the text.
 
 Shapes: S sequences of a split, C classes, T_s tokens of sequence s, W words.
 
@@ -63,7 +63,7 @@ class Evaluation:
     data: str = ""  # the prepared folder
     options: Mapping[str, str] = field(default_factory=dict)  # options of the scoring, named as on the command line
     predictions: Sequence[str] = field(default_factory=list)
-    """The prediction files: those of the ensemble, if there are several checkpoints."""
+    """The prediction files, of the ensemble if there are several checkpoints."""
     members: Sequence[Mapping[str, Any]]  # the "checkpoint" and the "metrics" of each model
     median: Mapping[str, float]  # median of the members' metrics
     ensemble: Mapping[str, float]  # metrics of the averaged outputs
@@ -73,7 +73,7 @@ class Evaluation:
     baseline: Mapping[str, float] = field(default_factory=dict)  # metrics of a constant answer (`baseline`)
     tf_idf: Mapping[str, float] = field(default_factory=dict)
     """Metrics of TF-IDF with logistic regression (`finetuning/kinds/bag_of_words.py`), where texts get labels."""
-    selection: str = ""  # the metric that has selected the models; empty: that of the recipe
+    selection: str = ""  # the metric that has selected the models; empty: the recipe's
     precision: str = "fp32"  # of the models' products (`models/precision.py`)
 
     @classmethod
@@ -99,7 +99,7 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
 
     A threshold or a temperature that is found on the development set, now or before (`earlier_decisions`), as for "no
     answer" in SQuAD 2.0 and for several labels, is applied to the other splits, unless the options give one: to each
-    model its own, and to the ensemble that of the ensemble.
+    model its own, and to the ensemble the ensemble's.
 
     Raises:
         FileNotFoundError: if a checkpoint does not exist and its outputs are not stored.
@@ -193,7 +193,7 @@ class Decisions(NamedTuple):
 
     @classmethod
     def read_from(cls, evaluation: Evaluation) -> Decisions:
-        """Those of an evaluation of the development set."""
+        """The decisions of an evaluation of the development set."""
         return cls(evaluation.ensemble, [member["metrics"] for member in evaluation.members], evaluation.tf_idf)
 
 
@@ -228,12 +228,12 @@ def earlier_decisions(judge: Judge) -> Decisions | None:
 def evaluate_split(judge: Judge, split: str, decisions: Decisions) -> Evaluation:
     """Evaluate the checkpoints on one split, and write the prediction files.
 
-    The predictions are those of the ensemble: the outputs of all checkpoints are averaged, as the paper does for GLUE's
+    The predictions come from the ensemble: the outputs of all checkpoints are averaged, as the paper does for GLUE's
     test sets (section 5.1).
     """
     settings, prepared, part = judge.settings, judge.prepared, judge.prepared.split(split)
     for fault in prepared.changed_files(split):
-        raise ValueError(fault)  # else the numbers would be those of other data
+        raise ValueError(fault)  # else the numbers would belong to other data
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     outputs, options = list(raw_outputs(settings, prepared, part)), judge.deciding(decisions.ensemble)
     scores, details = judge.benchmark.judge(prepared, split, outputs, folder=settings.output_dir, options=options)
@@ -361,8 +361,8 @@ def bag_of_words(folder: Path, digest: str | None) -> BagOfWords:
 def bag_of_words_baseline(
     judge: Judge, part: PreparedSplit, metrics: Mapping[str, float], decisions: Decisions
 ) -> tuple[dict[str, float], list[str]]:
-    """Those of a model's `metrics` that TF-IDF with logistic regression has too, and why there are none, if that needs
-    saying; it decides by its own threshold, or else by that of the ensemble."""
+    """The `metrics` of a model that TF-IDF with logistic regression has too, and why there are none, if that needs
+    saying; it decides by its own threshold, or else by the ensemble's."""
     prepared = judge.prepared
     if not judge.kind.is_compared_with_words or "train" not in prepared.splits or not metrics:
         return {}, []
@@ -376,7 +376,7 @@ def bag_of_words_baseline(
 def no_better_than_words(
     split: str, metrics: Mapping[str, float], tf_idf: Mapping[str, float], *, selection: str
 ) -> list[str]:
-    """A sentence if TF-IDF with logistic regression is no worse than the model."""
+    """A sentence if TF-IDF with logistic regression is as good as the model, or better."""
     worse = [
         f"{name} {shown(name, tf_idf[name])}; the model {shown(name, metrics[name])}"
         for name in _no_better(selection, metrics, tf_idf)
@@ -394,7 +394,7 @@ def peak_rate(checkpoint: Path) -> float | None:
 
 
 def remedy(rate: float | None) -> str:
-    """What helps a model that has learned nothing, by the peak learning rate of its training, if that is known."""
+    """A remedy for a model that has learned nothing, by the peak learning rate of its training, if it is known."""
     if rate is not None and rate > _HIGH_RATE:
         return (
             f"It is of no use as it is, and its learning rate of {rate:g} is higher than models are fine-tuned at, so "
@@ -416,9 +416,9 @@ def no_better_than_constant(
     baseline_name: str,
     rate: float | None = None,
 ) -> list[str]:
-    """Sentences about models that give every input one answer, or are no better than a constant answer.
+    """Sentences about models that give every input one answer, or are not better than a constant answer.
 
-    `answers` holds each model's one answer, or None (`Kind.only_answer`); `metrics` are those of the ensemble,
+    `answers` holds each model's one answer, or None (`Kind.only_answer`); `metrics` belong to the ensemble,
     `selection` is the metric that has selected the models, and `rate` their highest learning rate.
     """
     sentences = []
@@ -437,7 +437,7 @@ def no_better_than_constant(
 
 
 def _no_better(selection: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
-    """Those metrics that are no better than the baseline's: of the one that selects checkpoints, or else the first one;
+    """The metrics that are not better than the baseline's: of the one that selects checkpoints, or else the first one;
     and the errors, if all of them are no better."""
 
     def is_better(name: str) -> bool:

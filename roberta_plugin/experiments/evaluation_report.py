@@ -32,7 +32,7 @@ class MetricRow(NamedTuple):
     num_members: int
     ensemble: float
     baseline: float | None  # the metric of a constant answer
-    tf_idf: float | None  # that of TF-IDF with logistic regression
+    tf_idf: float | None  # the metric of TF-IDF with logistic regression
     paper: dict[str, float]  # row of the paper's table -> its number for this metric
     precision: str  # of the models' products
 
@@ -77,7 +77,7 @@ def metric_rows(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
 
 
 def as_markdown(rows: Sequence[MetricRow]) -> str:
-    """The table as Markdown; the paper's numbers are those of its own models and data."""
+    """The table as Markdown. The paper's numbers are for its own models and data."""
     papers = list(dict.fromkeys(name for row in rows for name in row.paper))
     if not rows:
         return "There are no metrics: none of the evaluated splits has labels.\n"

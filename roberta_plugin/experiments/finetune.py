@@ -125,7 +125,7 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> SweepReport:
 
     settings, is_local = plan.settings, plan.settings.slurm is None
     after = partial(compute_outputs, data=plan.prepared.folder.resolve(), options=settings.options)
-    if settings.splits:  # else not given: of a folder that was begun earlier, jobs run the code of then
+    if settings.splits:  # omitted by default: jobs of older folders run older code without this argument
         after = partial(after, splits=settings.splits)
     return train_grid(
         plan.grid,
@@ -229,8 +229,8 @@ def fold_settings(settings: FinetuneSettings) -> list[FinetuneSettings]:
 def fold_rows(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float | str]]:
     """One row per split and metric: mean, standard deviation (n - 1) and range of the folds' medians over seeds.
 
-    Beside it stands the mean of each baseline. A fold without the metric, for want of a label, does not count; a metric
-    of one fold alone is left out.
+    Beside it is the mean of each baseline. A fold without the metric, because a label is missing, does not count. A
+    metric of only one fold is left out.
 
     Example: two folds with accuracies 80 and 90 -> mean 85, deviation 7.07, from 80 to 90.
     """

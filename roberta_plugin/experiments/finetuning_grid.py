@@ -4,7 +4,7 @@
     recipe         --select, quick, only, seeds-->                recipe
     recipe         --model, options of fairseq-train, ranks-->    Grid
 
-What does not fit the data, or what an axis sets already, is refused.
+Options that do not fit the data, or that an axis sets already, are refused.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def tuning_grid(
 
     Raises:
         ValueError: if the data cannot be trained on; if the settings do not fit the task, or give an option that others
-            determine or of which an axis tries several values; or if the batch cannot be divided among the GPUs.
+            determine or that an axis varies; or if the batch cannot be divided among the GPUs.
     """
     for split, what in (("train", "to train on"), ("valid", "to choose checkpoints by")):
         if split not in prepared.splits:
@@ -83,7 +83,7 @@ def tuning_grid(
             raise ValueError(f"--set {name}={value}: {_REFUSED[name]}.")
         if name == "arch" or name.replace("-", "_") in ARCHITECTURE:
             of_model = f" ({model[name]})" if name in model else ""
-            raise ValueError(f"--set {name}={value}: the architecture is that of the pretrained model{of_model}.")
+            raise ValueError(f"--set {name}={value}: the architecture is the pretrained model's{of_model}.")
     check_saving(settings, changes)
     sharing = {name: changes.pop(name) for name in _BATCH if name in changes}
     options = {**({} if num_gpus else {"cpu": "true"}), **({} if start is None else start.initial), **changes}
@@ -140,7 +140,7 @@ def restricted(recipe: PaperRecipe, settings: TuningSettings) -> PaperRecipe:
     """The recipe with the values and seeds that the settings choose.
 
     Raises:
-        ValueError: if --only names no axis, or a label that an axis does not have; of a list of values, any is one.
+        ValueError: if --only names no axis, or a label that an axis does not have. An axis of values takes any value.
     """
     if settings.quick:
         recipe = quickened(recipe, all_of=settings.only)
@@ -160,7 +160,7 @@ def restricted(recipe: PaperRecipe, settings: TuningSettings) -> PaperRecipe:
 
 
 def quickened(recipe: PaperRecipe, *, all_of: Iterable[str] = ()) -> PaperRecipe:
-    """The recipe with one run: the first seed, and of each axis but those of `all_of` the value in the middle (of two,
+    """The recipe with one run: the first seed, and the middle value of every axis that is not in `all_of` (of two,
     the second).
 
     Example: learning rates 1e-5, 2e-5, 3e-5, batches 16, 32 and five seeds -> 2e-5, 32 and seed 1.

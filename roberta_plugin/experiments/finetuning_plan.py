@@ -200,7 +200,7 @@ def begin(plan: FinetunePlan, start: Start) -> None:
 
 
 def start_remarks(start: Start, prepared: Prepared, settings: TuningSettings) -> Iterator[str]:
-    """What a user must know of the model that he starts from."""
+    """Warnings about the starting model."""
     from roberta_plugin.finetuning.starting_head import starting_head
 
     kind = kind_of(prepared)

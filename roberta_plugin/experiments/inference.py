@@ -39,7 +39,7 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     The model is in evaluation mode, on the CPU.
 
     Raises:
-        ValueError: if it was not fine-tuned on a task like that of the folder, with other words or heads, or cannot
+        ValueError: if it was not fine-tuned on a task like the folder's, has other words or heads, or cannot
             be loaded safely.
     """
     roberta_plugin.register()

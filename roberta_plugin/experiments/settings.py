@@ -31,7 +31,7 @@ def _closed_by_slurm(slurm: Any, place: str) -> dict[str, str]:
 class RunSettings(Checked):
     """Settings of everything that trains several runs."""
 
-    output_dir: Path = setting(REQUIRED, "where everything is written")
+    output_dir: Path = setting(REQUIRED, "folder for all files of the runs")
     parallel: int = setting(1, "runs at a time", smallest=1, road="runs")
     retries: int = setting(
         0, "how often to restart a failed run at once; only on this machine", smallest=0, road="restarts"
@@ -50,7 +50,7 @@ class GridRuns(RunSettings):
     )
     slurm: Mapping[str, str] | None = setting(
         None,
-        "submit the runs as a job array. These settings win over the file's section slurm: "
+        "submit the runs as a job array. These settings override the file's section slurm: "
         "time=8:00:00 partition=gpu gpus_per_node=8 sbatch.OPTION=VALUE env.NAME",
         nargs="*",
         metavar="NAME=VALUE",
@@ -102,15 +102,15 @@ class EvaluateSettings(Checked):
         None, "splits to evaluate (default: all but train)", flag="--split", nargs="+", road="evaluation"
     )
     options: TaskOptions | None = None  # options of the scoring (`finetuning/options.py`); None: the paper's values
-    max_tokens: int = setting(16384, "most positions of a batch, padding included", smallest=1, road="evaluation")
+    max_tokens: int = setting(16384, "maximum positions of a batch, padding included", smallest=1, road="evaluation")
     device: str | None = setting(None, "where to compute (default: a GPU if there is one)", road="evaluation")
     precision: Precision = setting(
-        "fp32", "of products: bf16 and int8 are faster where the processor has them", road="evaluation"
+        "fp32", "for matrix products: bf16 and int8 are faster where the processor has them", road="evaluation"
     )
     show_progress: bool = setting(False, "show no progress bar", flag="--no-progress", action="store_false")
-    """A program has to ask for progress bars, the command shows them unless told otherwise."""
+    """Programs have to ask for progress bars; the command shows them by default."""
     selection: str | None = None
-    """The metric that has selected the checkpoints, by which they are judged; None: that of the recipe."""
+    """The metric that has selected the checkpoints, by which they are judged; None: the recipe's."""
     stored: Sequence[Path] | None = None
     """Folder of each checkpoint's raw outputs, which are written there, and read if the checkpoint was run before
     (`finetuning/kinds/outputs.py`); None: nothing is stored."""
@@ -217,7 +217,7 @@ class TuningSettings(RunSettings, DataSettings):
 
     @property
     def batches(self) -> list[int]:
-        """The sizes of batches that --only batch=... names; none: those of the recipe.
+        """The sizes of batches that --only batch=... names; empty: the recipe's.
 
         Example: "16,64" -> [16, 64].
         """

@@ -38,7 +38,7 @@ class Start:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those of the fine-tuning that it comes from, or of the vectors that it was made for; {} of others."""
+        """The settings of the fine-tuning that it comes from, or of the vectors that it was made for; {} for others."""
         return dict(read_record(self.state).get("settings") or {})
 
     @property
@@ -63,7 +63,7 @@ class Start:
 
 
 def starting_model(path: Path, *, from_scratch: bool = False) -> Start:
-    """Read a checkpoint, or that of the best run of the fine-tuning in a folder."""
+    """Read a checkpoint, or the checkpoint of the best run of the fine-tuning in a folder."""
     from roberta_plugin.conversion.model_files import find_checkpoint
     from roberta_plugin.models import checkpoints
     from roberta_plugin.models.adapters import merge
@@ -89,7 +89,7 @@ def starting_model(path: Path, *, from_scratch: bool = False) -> Start:
 
 
 def with_taken_over(data: Settings, start: Start) -> Settings:
-    """The settings of a fine-tuning on own tables, with those of the model in place of options that are not given."""
+    """The settings of a fine-tuning on own tables, with the model's settings in place of options that are not given."""
     options = data.task_options
     if options.own_kind is None:
         return data
@@ -101,7 +101,7 @@ def with_taken_over(data: Settings, start: Start) -> Settings:
 
 
 def taken_over_remarks(start: Start, prepared: Prepared) -> Iterator[str]:
-    """What the data have of the model's own fine-tuning, and what they have otherwise."""
+    """Remarks on settings that the data take over from the model's fine-tuning, and on those that differ."""
     model, data = kind_of(prepared).taken_over(start.settings), prepared.settings
     model = {name: value for name, value in model.items() if value is not None}
     if model.get("max_length") == min(MAX_LENGTH, start.max_positions) == data["max_length"]:
@@ -128,7 +128,7 @@ def _options(settings: Mapping[str, Any]) -> str:
 
 
 def tokenizer_of(data: DataSettings, start: Start) -> tuple[Path, Path | None]:
-    """What to prepare data with: the folder of the tokenizer and the dict.txt, of --tokenizer, or else of the model.
+    """The folder of the tokenizer and the dict.txt to prepare data with, from --tokenizer, or else from the model.
 
     Raises:
         FileNotFoundError: if the model has none; says what to give.

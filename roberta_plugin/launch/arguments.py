@@ -1,7 +1,8 @@
 """fairseq-train's arguments, read with fairseq's own parser, and checked before it starts.
 
-The rules stand where they act: in the classes that the options name (`check_options`), in `tasks/block_task_checks.py`
-and in `tasks/masked_lm_checks.py`. Nothing is built here, and no data is read but a prepared folder's settings.
+The rules are defined where they act: in the classes that the options name (`check_options`), and in the files
+`tasks/block_task_checks.py` and `tasks/masked_lm_checks.py`. Nothing is built here, and no data is read but a prepared
+folder's settings.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def data_folders(parsed: argparse.Namespace) -> list[Path]:
 
 
 def check_data(parsed: argparse.Namespace) -> None:
-    """Refuse data folders that are not there or hold no binarized text; in those of pretraining, also bad splits.
+    """Refuse data folders that do not exist or hold no binarized text. For pretraining, also refuse bad splits.
 
     Raises:
         ValueError: without any folder, or for an empty split.
@@ -144,7 +145,7 @@ def to_config(parsed: argparse.Namespace) -> Any:
 
 
 def check_options(parsed: argparse.Namespace, *, is_to_start: bool = True) -> None:
-    """Check the options of task, model, criterion, optimizer and learning rate, and those of fairseq around them.
+    """Check the options of task, model, criterion, optimizer and learning rate, and fairseq's options around them.
 
     A training that is only planned (`is_to_start`) needs neither a learning rate nor a batch.
     """

@@ -128,7 +128,7 @@ def measured_size(task: Any, config: Any, split: str, *, num_ranks: int) -> Upda
     """The size of an update of training on a split, by the batches that the task (`task_of`) makes of its data.
 
     Raises:
-        ValueError: for data of which it makes no batch.
+        ValueError: if the data have no batch.
     """
     task.load_dataset(split, combine=True, epoch=1)
     dataset = task.dataset(split)

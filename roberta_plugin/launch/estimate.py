@@ -110,7 +110,7 @@ class Shape:
 
 
 class _Symbols(NamedTuple):
-    """What a model asks of a vocabulary."""
+    """The part of a vocabulary that a model needs to be built."""
 
     number: int
 
@@ -153,7 +153,7 @@ def vocabulary_size(folders: Sequence[Path]) -> int:
 
 
 def phases(parsed: Namespace) -> Iterator[tuple[int, int, int]]:
-    """Updates, tokens of a block and blocks of a pass: of the whole training, or of each part as these grow."""
+    """Updates, tokens of a block and blocks of a pass, for the whole training or for each part as blocks grow."""
     growth, end, limit = growth_of(parsed), int(parsed.max_update), max_tokens_of(parsed)
     starts = {0, end, *(step.update for step in (*growth.block, *growth.batch) if step.update < end)}
     for start, after in pairwise(sorted(starts)):

@@ -94,7 +94,7 @@ def median_speed(lines: Iterable[str]) -> int:
 
 
 def lines_of(path: Path, *, start: int = 0, most: int | None = None) -> list[str]:
-    """The lines of a text file from byte `start` on, at most the last `most` bytes; none of a missing file."""
+    """The lines of a text file from byte `start` on, at most the last `most` bytes; empty if the file is missing."""
     if not path.is_file():
         return []
     with open(path, "rb") as file:

@@ -1,9 +1,9 @@
 """YAML files (recipes, grid files) -> options by name -> fairseq-train's arguments.
 
     file --read_file--> Section --subsection--> Sections --as_options, as_settings--> values by name
-    options --with_recipe--> those of the recipe that they name beneath them --to_arguments--> fairseq-train's arguments
+    options --with_recipe--> with the options of the recipe that they name --to_arguments--> fairseq-train's arguments
 
-A `Section` knows where it stands, so that whatever is wrong in it is said with file and line. Every value stays the
+A `Section` knows its place in the file, so that errors name file and line. Every value stays the
 text that was written: `1e-4` stays `1e-4`, `24:00:00` is not a number; `settings.py` makes typed settings from these
 texts. As options of fairseq-train:
 
@@ -32,7 +32,7 @@ from roberta_plugin.settings import check_names, convert, is_null, nearest, shor
 T = TypeVar("T")
 
 RECIPES = Path(__file__).parent / "recipes"  # `pretraining/recipe.py` has their format
-# An option, and those of a recipe that mean nothing beside it, or contradict it.
+# An option, and the options of a recipe that have no meaning beside it, or contradict it.
 _REPLACED = {
     "lr-scheduler": ("lr-stages", "lr-decay-shape", "warmup-updates", "total-num-update"),
     "arch": ("encoder-layers", "encoder-embed-dim", "encoder-ffn-embed-dim", "encoder-attention-heads"),
@@ -82,7 +82,7 @@ class _DocumentError(Exception):
 
 
 class _SectionError(ValueError):
-    """What is wrong in a section, with its place."""
+    """An error in a section, with its place."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _expanded(value: Any, counts: dict[int, float]) -> float:
-    """How many values there are, those of an anchor once for each of its uses; infinite if it holds itself."""
+    """The number of values, where an anchor's values count once for each use; infinite if it contains itself."""
     if not isinstance(value, list | dict):
         return 1
     if id(value) not in counts:
@@ -144,10 +144,10 @@ def read_file(path: Path) -> Section:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a YAML file, or all of it: what is wrong in it is said with file, line, section and the file's keys."""
+    """A part of a YAML file, or all of it. Errors name the file, line, section and the file's keys."""
 
     path: Path
-    content: Any  # a text, a list or a mapping; an empty text stands for null
+    content: Any  # a text, a list or a mapping; an empty text means null
     name: str = ""  # as `probes, ppl`; empty: the whole file
     line: int | None = None
 
@@ -186,13 +186,13 @@ class Section:
         return {value: {_option_name(name): value} for value in values}
 
     def as_settings(self, kind: type[T], **values: Any) -> T:
-        """The section as a dataclass, whose fields may be spelled with dashes; `values` win over it."""
+        """The section as a dataclass, whose fields may be spelled with dashes; `values` override it."""
         options = {name.replace("-", "_"): value for name, value in self.as_options().items()}
         with self.located():
             return convert(kind, {**options, **values}, where=self.name or str(self.path))
 
     def check_keys(self, *, known: Iterable[str], needed: Iterable[tuple[str, ...]]) -> None:
-        """Refuse sections that are not `known`, or the lack of all of a tuple of those that are `needed`."""
+        """Refuse keys that are not `known`. Of each tuple in `needed`, the section must have at least one key."""
         with self.located():
             check_names(self.content, known=known, where="the file")
         for names in needed:
@@ -200,7 +200,7 @@ class Section:
                 raise self.error(f"the section {' or '.join(names)} is missing.")
 
     def error(self, message: str) -> ValueError:
-        """What is wrong, after the place of the first option (--NAME) of the message that stands here."""
+        """The message as an error, after the place of the first option (--NAME) in it that this section has."""
         plain = re.sub(r"(?<![\w-])--(?=[a-z])", "", re.sub(r" \(--[\w-]+\)|(?<=') \(--[^()]*\)", "", message))
         named = "" if plain.startswith(self.name) else f"{self.name}: "
         return _SectionError(f"{self.place(message)}: {named}{plain}")
@@ -220,7 +220,7 @@ class Section:
             raise self.error(str(error).removeprefix(f"{self.path}: ").removeprefix(f"{self.path} ")) from error
 
     def place(self, message: str, *, nearer: Iterable[Section] = (), beneath: Iterable[Section] = ()) -> str:
-        """The file, with the line of the first option of `message` that stands here: `recipe.yaml, line 12`.
+        """The file, with the line of the first option of `message` that this section has: `recipe.yaml, line 12`.
 
         Where one stands in a `nearer` section it is that line, and where it does not stand here, that in one `beneath`.
         """
@@ -268,7 +268,7 @@ def named_options(content: Any, *, where: str) -> dict[str, Any]:
 
 
 def replaced_by(names: Iterable[str]) -> set[str]:
-    """These options, and those of a recipe of the package that they replace."""
+    """These options, and the options of a recipe of the package that they replace."""
     return {other for name in names for other in (name, *_REPLACED.get(name, ()))}
 
 
@@ -276,7 +276,7 @@ def recipe_path(name: str, *, folder: Path = Path()) -> Path:
     """The file of a recipe: by its name in the package, or a YAML file, relative to `folder`.
 
     Raises:
-        ValueError: if the package has none of that name, with the nearest ones.
+        ValueError: if the package has no recipe of that name; the message has the nearest names.
     """
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return folder / name
@@ -337,7 +337,7 @@ def train_of(recipe: Section) -> dict[str, Any]:
 
 
 def all_options(train: Section) -> dict[str, Any]:
-    """fairseq-train's options of a section, with those of the recipe that it names."""
+    """fairseq-train's options of a section, with the options of the recipe that it names."""
     options = train.as_options()
     recipe = _recipe_of(train, options)
     return with_recipe(options, recipe_files(recipe)) if recipe else options
@@ -351,7 +351,7 @@ def place_of(message: str, file: Section, *, nearer: Iterable[Section] = ()) -> 
 
 
 def with_recipe(options: Mapping[str, Any], recipe: Iterable[Section]) -> dict[str, Any]:
-    """fairseq-train's options, and beneath them those of the files of a recipe, the nearest first.
+    """fairseq-train's options, and beneath them the options of a recipe's files, the nearest first.
 
     Options of a recipe of the package give way to those that replace them, as `max-tokens` does `batch-size`; an option
     without a value takes the recipe's out.

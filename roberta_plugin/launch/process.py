@@ -1,4 +1,4 @@
-"""Starts a fairseq-train process, with what tells trackers of it, follows its output, and stops it in order.
+"""Starts a fairseq-train process with variables for trackers, follows its output, and stops it in order.
 
 Sweeps and the demo start their trainings here. The training inherits the lock of its run folder, which refuses a second
 one while any of its processes lives, even if we are killed.
@@ -58,7 +58,7 @@ def tracker_variables(
 
 
 def variables_shown(variables: Mapping[str, str], arguments: Sequence[str]) -> str:
-    """The variables as they stand before a command of a shell; empty if its `arguments` start no tracker."""
+    """The variables as a shell's prefix of a command; empty if its `arguments` do not start a tracker."""
     if not any(argument.partition("=")[0] == "--wandb-project" for argument in arguments):
         return ""
     return "".join(f"{name}={shlex.quote(value)} " for name, value in variables.items())

@@ -46,7 +46,7 @@ class LaunchSettings(Resources):
 
     output_dir: Path = setting(REQUIRED, "folder of the run: snapshot, logs, checkpoints, state")
     train: tuple[str, ...] = setting(REQUIRED, "fairseq-train's arguments, the data folder first")
-    name: str = setting("", "name of the job (default: that of the run folder)")
+    name: str = setting("", "name of the job (default: the name of the run folder)")
     gpus_per_node: int = setting(
         1,
         "GPUs per node, as 8 or h100:8, each with one process; with --cpu in the recipe, processes per node",
@@ -88,7 +88,7 @@ class LaunchSettings(Resources):
         100, "how often the job may start again after preemption, time limit or a failure", smallest=0, road="slurm"
     )
     asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What options of `train` follow from, itself no option; a difference is reported in it instead of in them."""
+    """Settings from which options of `train` follow. Differences are reported in terms of these settings."""
 
     @property
     def num_gpus(self) -> int:
@@ -116,7 +116,7 @@ class LaunchSettings(Resources):
         return dataclasses.replace(self, output_dir=output_dir, env=keep_secrets(self.env), **changes)
 
     def record(self, arguments: tuple[str, ...], *, changes: tuple[str, ...], snapshot: str) -> RunRecord:
-        """What the run folder notes of these settings."""
+        """The record of these settings for the run folder."""
         return RunRecord(
             arguments=arguments,
             num_gpus=self.num_gpus,
@@ -130,9 +130,9 @@ class LaunchSettings(Resources):
 
 
 def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[str] = ()) -> LaunchSettings:
-    """Read a config file; `flags` win over it, and the arguments `train` are added to its fairseq-train options.
+    """Read a config file. `flags` override it, and the arguments `train` are added to its fairseq-train options.
 
-    A data folder at the beginning of `train` replaces that of the file.
+    A data folder at the beginning of `train` replaces the data folder of the file.
 
     Raises:
         ValueError: for an unknown key, a bad value, or without a run folder; names file and line.
@@ -194,9 +194,9 @@ def batch_of(train: Mapping[str, Any], *, gpus: int) -> dict[str, Any]:
 
 
 def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
-    """The keys of a recipe and of its base; the recipe's win, name by name under `train`, `env` and `sbatch`.
+    """The keys of a recipe and its base. The recipe's keys override, name by name under `train`, `env` and `sbatch`.
 
-    Where neither gives a batch, that of a recipe of the package holds on any number of GPUs.
+    If neither gives a batch, the batch of a recipe of the package is kept on any number of GPUs.
     """
     files = recipe_files(config)
     file, base = files[0].content, files[1].content if files[0].subsection("base") else {}
@@ -280,7 +280,7 @@ def _words(recipe: LaunchSettings) -> list[str]:
 
 
 def batch_arguments(recipe: LaunchSettings) -> tuple[str, ...]:
-    """The batch of one GPU, at most that of the recipe, and the update frequency; the last value of an option wins.
+    """The batch of one GPU, at most as large as the recipe's, and the update frequency; an option's last value counts.
 
     Where the number of GPUs does not divide the batch, --update-sequences keeps it (`data/block_batches.py`).
 

@@ -81,7 +81,7 @@ def active_job(output_dir: Path) -> tuple[str, str] | None:
 def check_changes(
     recipe: LaunchSettings, arguments: tuple[str, ...], *, accepted_by: str = "--accept-changes"
 ) -> tuple[str, ...]:
-    """All accepted changes since the run began, those of this launch last.
+    """All accepted changes since the run began; the changes of this launch are the last.
 
     A run folder keeps the settings that it began with, except those that may change (`resume_policy.py`). `accepted_by`
     is the option of the command that accepts all others; empty: it has none.

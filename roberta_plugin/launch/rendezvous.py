@@ -58,7 +58,7 @@ class RankInfo:
 def rank_from_environment(
     *, num_nodes: int, ranks_per_node: int, port: int, environment: Mapping[str, str] = os.environ
 ) -> RankInfo:
-    """Read this process's rank from SLURM's variables; nodes and ranks are those of the recipe, the port rank 0's.
+    """Read this process's rank from SLURM's variables. Nodes and ranks come from the recipe, the port from rank 0.
 
     Raises:
         RuntimeError: outside of `srun`, or if the job's shape differs from the recipe's.

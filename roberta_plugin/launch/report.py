@@ -89,7 +89,7 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
 
 
 def comparisons(curves: Mapping[tuple[str, str], Curve]) -> list[str]:
-    """For each validation split with baselines, a sentence on where its last loss stands."""
+    """For each validation split with baselines, a sentence that compares its last loss with them."""
     return [
         comparison(
             curves[kind, "loss"].values[-1],
@@ -123,7 +123,7 @@ def draw(path: Path, curves: Mapping[tuple[str, str], Curve], *, loss: str = "lo
 
 
 def count_levels(losses: Mapping[str, float], *, split: str) -> dict[str, float]:
-    """What counts of the training text reach on a split, as levels of a plot; the names of `losses` are in LOSSES."""
+    """Losses of counts of the training text on a split, as levels of a plot; the names of `losses` are in LOSSES."""
     return {f"{LOSSES[name]} ({split})": loss for name, loss in losses.items()}
 
 
@@ -151,7 +151,7 @@ def launched_job(folder: Path) -> str:
 
 
 def log_path(folder: Path, *, node: int | None = None) -> Path:
-    """The log of a run, of a launched one that of a node; None: of the node whose rank failed first, else the first."""
+    """The log of a run, or of a node of a launched run. None: the node whose rank failed first, else the first node."""
     if (folder / LOG).is_file():
         return folder / LOG
     job_id = launched_job(folder)

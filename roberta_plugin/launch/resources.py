@@ -42,7 +42,7 @@ SET_BY_US = {
     **{name: name for name in ("nodes", "time", "partition", "account", "qos", "constraint", "exclude")},
     **dict.fromkeys(("requeue", "no-requeue"), "the restart policy: jobs are requeued"),
     "distribution": "the order of ranks, which is fixed",
-    **dict.fromkeys(("output", "error", "open-mode"), "--output-dir: logs stand there"),
+    **dict.fromkeys(("output", "error", "open-mode"), "--output-dir: logs are written there"),
     "job-name": "--job-name, or the name of --output-dir",
     "array": "the runs and --parallel",
     "wrap": "the program that the job runs",
@@ -64,9 +64,9 @@ ALWAYS = (
 )
 _SECRET = re.compile("TOKEN(?!IZER)|KEY|SECRET|PASS|CREDENTIAL|AUTH|SESSION")
 _ASSIGNED = re.compile(rf"\b[A-Z0-9_]*(?:{_SECRET.pattern})[A-Z0-9_]*=")
-_LEAST_SECRET = 6  # characters: a shorter value stands elsewhere for other reasons
+_LEAST_SECRET = 6  # characters: a shorter value may occur elsewhere for other reasons
 _PATTERN = re.compile(r"[A-Za-z_*][\w*]*")
-_MODULE_FILES = ("modules.sh", "lmod.sh", "z00_lmod.sh")  # in /etc/profile.d; a batch shell reads none of them
+_MODULE_FILES = ("modules.sh", "lmod.sh", "z00_lmod.sh")  # in /etc/profile.d, which a batch shell does not read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +80,11 @@ class Resources:
     )
     gpu_request: str = setting(
         "gpus-per-node",
-        "option that requests GPUs; none: where there is no GRES",
+        "option that requests GPUs; none: for clusters without GRES",
         choices=("gpus-per-node", "gres", "none"),
         road="slurm",
     )
-    cpus_per_gpu: int = setting(4, "processor cores per GPU; without GPUs, of the node", smallest=1, road="slurm")
+    cpus_per_gpu: int = setting(4, "processor cores per GPU; without GPUs, per node", smallest=1, road="slurm")
     mem_gb: int | None = setting(
         None, "memory of a node in GB", default_text="the partition's", smallest=1, road="slurm"
     )
@@ -143,7 +143,7 @@ R = TypeVar("R", bound=Resources)
 def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint: str = "") -> R:
     """Resources (or a dataclass that extends them) from texts by name.
 
-    `sbatch.NAME` and `env.NAME`, as on a command line, override `sbatch` and `env`; None stands for an entry
+    `sbatch.NAME` and `env.NAME`, as on a command line, override `sbatch` and `env`; None means an entry
     without a value. `h100:8` as gpus_per_node also sets gpu_type, and cpus_per_task is cpus_per_gpu where there are no
     GPUs. Values of secrets in `env` go into this process's environment (`keep_secrets`).
 
@@ -222,7 +222,7 @@ def with_entries(value: Any, further: Any, *, name: str) -> list[str]:
 
 
 def _texts(value: Any, name: str) -> list[str]:
-    """NAME=VALUE of each entry; null is none."""
+    """NAME=VALUE of each entry; null means no entry."""
     if value is None or is_null(value):
         return []
     items = value.values() if isinstance(value, Mapping) else [value] if isinstance(value, str) else value
@@ -255,7 +255,7 @@ def check_resources(resources: Resources) -> None:
 
 
 def check_slurm(resources: Resources | None) -> None:
-    """Refuse resources of a sweep that cannot work, or that lack a time limit, before anything is written."""
+    """Refuse resources of a sweep that cannot work, or have no time limit, before anything is written."""
     if resources is None or not resources.time:
         raise ValueError(
             "The runs have no time limit, which --slurm needs: write `slurm: {time: 8:00:00}` in the grid file, or "
@@ -289,7 +289,7 @@ def minutes_of(time: str) -> int:
     """SLURM's time limit in whole minutes, rounded up.
 
     Raises:
-        ValueError: if `time` has none of the forms minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS.
+        ValueError: if `time` does not have one of the forms minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS.
 
     Example:
         minutes_of("1-01:30")  ->  1530
@@ -423,13 +423,13 @@ def check_environment(env: Collection[str], inherit: str) -> None:
 
 
 def written_variables(env: Iterable[str]) -> dict[str, str]:
-    """The variables that a file for the batch script may hold; one without a value has that of this process."""
+    """The variables that a file for the batch script may hold. A variable without a value gets this process's value."""
     pairs = (text.partition("=") for text in env)
     return {name: value if equals else os.environ.get(name, "") for name, equals, value in pairs if not is_secret(name)}
 
 
 def dropped_variables(env: Iterable[str], inherit: str) -> set[str]:
-    """Variables of this process that a job must not inherit, by `--inherit`; those of `--env` always go along.
+    """Variables of this process that a job must not inherit, by `--inherit`. It always inherits variables of `--env`.
 
     Example:
         dropped_variables(["HF_TOKEN"], "NCCL_*")  ->  all but HF_TOKEN, NCCL_..., HOME, PATH and others

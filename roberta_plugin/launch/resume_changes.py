@@ -20,7 +20,7 @@ from roberta_plugin.runs import RunRecord
 
 
 def changed_settings(before: RunRecord, now: RunRecord) -> list[Difference]:
-    """What differs in the training, as the user has given it: by what the options follow from, if that differs."""
+    """Differences of the training in the user's terms: in the settings from which options follow, if these differ."""
     old, new = ({name: getattr(record, name) for name in BATCHES} for record in (before, now))
     changes = differences(old, new)
     if before.arguments:
@@ -74,5 +74,5 @@ def _per_gpu(options: Mapping[str, Any], name: str) -> list[int]:
 
 
 def _sequences(options: Mapping[str, Any], *, gpus: int) -> dict[str, Any]:
-    """The sequences of an update on all GPUs, of which --update-sequences may say the number."""
+    """The number of sequences of an update on all GPUs, which --update-sequences may give."""
     return {"update_sequences": options.get("update_sequences") or _per_gpu(options, "batch_size")[0] * gpus}

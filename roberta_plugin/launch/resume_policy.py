@@ -1,10 +1,10 @@
-"""What may change when a run resumes, said by each option itself.
+"""What may change when a run resumes, as each option declares.
 
     same    another value is another training: it is refused, unless --accept-changes is given
     free    may change: how the same updates are computed, logged, validated and saved, and when the run ends
     batch   sets the batch of an update together with the number of GPUs: that batch is compared, and not the option
 
-Our own options, and those of extensions, say it where they are declared: `setting(..., on_resume="free")`. fairseq's
+Our own options and extensions' options declare it in their definitions: `setting(..., on_resume="free")`. fairseq's
 own are listed here, each once and by its whole name in fairseq's namespace; a test compares the list with fairseq's
 parser. Options of fairseq's tasks, models, criterions, optimizers and schedules are `same`, all of them.
 """

@@ -9,7 +9,7 @@ which must import nothing of this package:
     .snapshots/    the code that the jobs run (`submission.py`), in the folder of the sweep or the launched run
 
     of a launched run                                    of a run of a sweep, ROOT/CELL/seed-N
-    status.json    what rank 0 last said of it           result.json   the metric: the run is done
+    status.json    rank 0's last report                  result.json   the metric: the run is done
     attempts.jsonl, failures/, training_started.json     failure.json  why the last attempt failed
                    how attempts ended (`restart.py`)     lock          held by its fairseq-train; names the sweep
     logs/JOB_NODE_log.out                                log.txt       output of fairseq-train, of all attempts
@@ -173,7 +173,7 @@ def write_status(folder: Path, status: Status) -> None:
 
 
 def read_status(folder: Path) -> Status | None:
-    """What rank 0 last said of a launched run; None if it has not said anything."""
+    """The status that rank 0 last wrote of a launched run; None if it has not written any."""
     items = fields(Status)
     needed = [item.name for item in items if item.default is MISSING]
     values = read_json(folder / STATUS_FILE, keys=needed, remedy=REMEDY, hints=get_type_hints(Status))
@@ -218,7 +218,7 @@ def add_jobs(root: Path, jobs: Mapping[str, str]) -> None:
 
 
 def queued_runs(root: Path, queue: Mapping[str, slurm_commands.Job] | None = None) -> dict[str, str]:
-    """The runs that wait or run in SLURM's queue, with their states there; `queue` is what SLURM has said already.
+    """The runs that wait or run in SLURM's queue, with their states; `queue` is an earlier answer of SLURM.
 
     Raises:
         ChildProcessError: if SLURM cannot be asked.
@@ -325,7 +325,7 @@ class RunFolder(RunFiles):
         return Attempt(self, process)
 
     def tracker_variables(self) -> dict[str, str]:
-        """What trackers call this run, unless the variables of this process say it."""
+        """Variables that name this run for trackers, unless this process has them already."""
         return tracker_variables(self.path, name=self.run.name, group=self.group, user=os.environ)
 
     def finish(self, *, exit_code: int, seconds: float, log_start: int = 0) -> str:
@@ -418,7 +418,7 @@ class Attempt:
 def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:
     """The metric in fairseq's JSON log, with the update it was measured at.
 
-    A resumed run repeats the validations after its checkpoint: of each update, the last record counts.
+    A resumed run repeats the validations after its checkpoint. For each update, the last record counts.
     """
     records: dict[int, dict[str, float]] = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""Calls of SLURM's commands; none of them needs its accounting database."""
+"""Calls SLURM's commands. Its accounting database is not needed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Job(NamedTuple):
 def jobs(job_ids: Collection[str], *, ours: bool = False) -> dict[str, Job]:
     """The jobs that SLURM still knows and the tasks of arrays, by their ids, with one call of squeue.
 
-    With `ours`, those of other users, to whom SLURM may have given a number again, are passed over.
+    With `ours`, jobs of other users are ignored: SLURM may have reused a number.
 
     Example:
         jobs({"123", "7"})  ->  {"123_4": Job("pending", "Priority"), "7": Job("running", "None")}

@@ -5,7 +5,7 @@
     start again, or end                                     END_LINES, `restart.py`
 
 The script runs on the first node, outside of any container. `launch` submits the one run of a recipe, `submit_runs`
-those of a sweep as an array, each on one node, where submitit requeues what was preempted or has timed out.
+the jobs of a sweep as an array, each on one node, where submitit requeues jobs after preemption or time-out.
 
 Jobs run a copy of the code, FOLDER/.snapshots/NUMBER/code: roberta_plugin, and a user directory of the recipe's own.
 Beside it are recipe.json, the config file and environment.sh, the values of --env, which only their owner can read, and
@@ -58,8 +58,8 @@ from roberta_plugin.locks import one_writer
 from roberta_plugin.runs import write_record
 
 MAX_TIMEOUTS = 100  # a run of a sweep may need many time limits
-# From the end of the first rank to that of the last, without which srun would wait forever for a rank whose step daemon
-# has died; SLURM's KillWait (30 s) comes on top. The ranks end together, when rank 0 has written all it has to.
+# From the end of the first rank to the end of the last. Without it, srun would wait forever for a rank whose step
+# daemon has died. SLURM's KillWait (30 s) comes on top. The ranks end together, when rank 0 has written all it has to.
 WAIT_S = 10
 END_LINES = ["end_attempt $?"]
 ENVIRONMENT = "environment.sh"
@@ -129,7 +129,7 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
 
 
 def estimate_of(recipe: LaunchSettings, arguments: Sequence[str]) -> str:
-    """What the training takes, in words; the GPUs are of the type that the recipe asks for."""
+    """The hours and memory of the training, in words, for GPUs of the type that the recipe asks for."""
     from roberta_plugin.launch.estimate import estimate
 
     parsed = parse(arguments)
@@ -147,7 +147,7 @@ def submit_runs(
     resources: Resources,
     after: Callable[[RunFolder], None] | None = None,
 ) -> dict[str, str]:
-    """Submit the runs of a sweep as one array of which at most `num_parallel` tasks run at a time.
+    """Submit the runs of a sweep as one array. At most `num_parallel` tasks run at a time.
 
     All nodes see the file system of `root`. `after` is what a job does with the folder of its run when that is done.
     Returns the job id of each run, by its name.
@@ -261,7 +261,7 @@ def rank_command(recipe: LaunchSettings, arguments: tuple[str, ...]) -> str:
 
 
 def _host_program(resources: Resources) -> str:
-    """Python of a job: this one, or that of its conda environment.
+    """Python of a job: this Python, or the Python of its conda environment.
 
     It must not look into the working directory first (-P): that would be the checkout, not the snapshot.
     """
@@ -430,6 +430,6 @@ def write_for_owner(path: Path, text: str) -> None:
 
 
 def next_folder(output_dir: Path) -> Path:
-    """The folder of the next snapshot; those of earlier launches stay."""
+    """The folder of the next snapshot. Snapshots of earlier launches stay."""
     taken = [int(path.name) for path in (output_dir / SNAPSHOTS).glob("*") if path.name.isdigit()]
     return output_dir / SNAPSHOTS / str(max(taken, default=-1) + 1)

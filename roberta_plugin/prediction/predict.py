@@ -121,7 +121,7 @@ def iterate_predictions(
 ) -> Iterator[dict[str, Any]]:
     """The answers as they are computed, in order; nothing is written.
 
-    Records are dictionaries or texts; without any, those of `settings.input` are read.
+    Records are dictionaries or texts. Without any, the records of `settings.input` are read.
     """
     kind = open_kind(settings)
     if records is None:
@@ -189,7 +189,7 @@ def kind_of_training(trained_on: Mapping[str, Any]) -> str | None:
 class _Rows:
     """The rows of the input, in the format of --format or of its name; `num_bytes` of it have been read.
 
-    Of a pipe or terminal, which are live, None comes where the next row has not been written yet.
+    For a pipe or terminal, which are live, None means that the next row has not been written yet.
     """
 
     def __init__(self, kind: Kind, settings: CommonPredictSettings) -> None:

@@ -71,30 +71,30 @@ class CommonPredictSettings(Checked):
         "column or field that each answer repeats as id (id; without one: the number of the line)",
         metavar="COLUMN",
     )
-    data: Path | None = setting(None, "folder with dict.txt, if it is not that of the model")
+    data: Path | None = setting(None, "folder with dict.txt, if it is not the model's")
     tokenizer: Path | None = setting(
         None,
-        "folder with the tokenizer's files, if it is not that of the model; or whitespace: the symbols of dict.txt are "
+        "folder with the tokenizer's files, if it is not the model's; or whitespace: the symbols of dict.txt are "
         "the words of the text",
     )
     head: str | None = setting(None, "name of the head, if the model has several")
     top_k: int = setting(5, "tokens for each mask, candidates for each question", smallest=1)
-    max_length: int | None = setting(None, "most tokens of a sequence", default_text="as in training", smallest=6)
+    max_length: int | None = setting(None, "maximum tokens of a sequence", default_text="as in training", smallest=6)
     batch_tokens: int | None = setting(
         None,
-        "most positions of a batch, padding included",
+        "maximum positions of a batch, padding included",
         default_text="2048 on a CPU, 32768 on a GPU",
         smallest=1,
     )
     device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
-    precision: Precision = setting("fp32", "of products: bf16 and int8 are faster where the processor has them")
+    precision: Precision = setting("fp32", "for matrix products: bf16 and int8 are faster where the processor has them")
     on_error: OnError = setting(
         "stop", "at a bad line: stop, or skip it: write an entry with its number and the error, and continue"
     )
     window: int = dataclasses.field(default=1024, metadata={"smallest": 1})
     """Records in memory at a time, which are sorted by length."""
     show_progress: bool = setting(False, "show no progress on stderr", flag="--no-progress", action="store_false")
-    """A program has to ask for progress, the command shows it unless told otherwise."""
+    """Programs have to ask for progress; the command shows it by default."""
 
     def __post_init__(self) -> None:
         """Check the values, and that the output is not the input."""
@@ -106,7 +106,7 @@ class CommonPredictSettings(Checked):
             file = next((text for text in self.texts if os.path.isfile(text)), None)
             if file is not None:
                 raise ValueError(
-                    f"{file} is a file, and what follows the model is read as texts: give --input {file} to read it."
+                    f"{file} is a file, but arguments after the model are texts: give --input {file} to read it."
                 )
         if self.input is not None and self.output is not None:
             overwritten = (self.output, Path(f"{self.output}.partial"))

@@ -5,9 +5,9 @@ and which stays if the run stops at a bad line, so that no answer is lost; it ho
 to be another table, the mirror of `roberta_plugin/tables.py`:
 
     csv, tsv   a column for each field of any answer, in the order in which they first occur. A cell is a text as it
-               is, and else JSON: numbers, true, lists, objects; empty for null and where an answer lacks the field.
+               is, and else JSON: numbers, true, lists, objects; empty for null and for missing fields.
                Quotation marks are as in RFC 4180, in tsv with a tab in place of the comma
-    parquet    lists and objects are those of Arrow, lists of numbers in fp32; what has no common type is JSON in a text
+    parquet    lists and objects have Arrow's types, lists of numbers are in fp32; fields of mixed types are JSON texts
     jsonl      as they are
 
 A device or a pipe, such as /dev/null, is written to as it is, with JSON Lines.

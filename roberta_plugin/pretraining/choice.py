@@ -2,13 +2,13 @@
 
 The rules, each with its source:
 
-    speed         hours of a recipe are those of its hardware: a CPU core with bf16, whose products take 1.8 times as
+    speed         a recipe's hours are for its hardware: a CPU core with bf16, whose products take 1.8 times as
                   long in fp32 (4 layers x 256); two cores are 1.5 times as fast (both measured), more by Amdahl's law;
                   GPUs by their peaks; a small model on a GPU waits for its kernels to start
     recipe        the one whose length here is nearest, by ratio, to what hours and text allow; without --hours, that is
                   half an hour on processors and a day on GPUs
     updates       in proportion to the hours; warm-up, growth and decay with them
-    options       the user's win, and take the place of those of the recipe that only go with what they replace
+    options       the user's override the recipe's, and remove options of the recipe that only go with a replaced one
     passes        at most 40 over the text, unless --recipe is given: the paper's Table 3 makes some 37 over 16 GB, and
                   more would not help (Muennighoff et al. 2023); a warning above, and below one
     model         its best size grows with the root of the compute (Hoffmann et al. 2022), and so do the recipes: a
@@ -159,7 +159,7 @@ def fitted(
 
 
 def as_given(recipe: Recipe, parsed: argparse.Namespace) -> Recipe:
-    """The recipe with the updates and batches of the command, in which the user's own options have won.
+    """The recipe after applying the user's options, with the updates and batches of the command.
 
     Raises:
         ValueError: if the training has no end.
@@ -176,7 +176,7 @@ def as_given(recipe: Recipe, parsed: argparse.Namespace) -> Recipe:
 
 
 def vocabulary_size(text_bytes: int) -> int:
-    """Symbols of a tokenizer for so much text, rounded to hundreds.
+    """Symbols of a tokenizer for a text of this size, rounded to hundreds.
 
     Example: 55 MB -> 8,000; 1 GB -> 15,600; 160 GB and more -> 50,000; 1 MB -> 3,200.
     """
@@ -185,7 +185,7 @@ def vocabulary_size(text_bytes: int) -> int:
 
 
 def tokens_of_text(text_bytes: int) -> int:
-    """About how many tokens so much text is, to two digits.
+    """Approximate number of tokens of a text of this size, to two digits.
 
     Example: 5,089,861 bytes of Icelandic -> 1,300,000; its tokenizer makes 1,266,460.
     """
@@ -193,7 +193,7 @@ def tokens_of_text(text_bytes: int) -> int:
 
 
 def command(recipe: Recipe, machine: Machine, data: str, *, folder: Path, further: Sequence[str] = ()) -> list[str]:
-    """The arguments of fairseq-train: the recipe, what the machine adds, folders, and the user's own, which win."""
+    """The arguments of fairseq-train: the recipe, what the machine adds, folders, and last the user's options."""
     import roberta_plugin
 
     every = max(1, recipe.updates // 10)
@@ -231,7 +231,7 @@ def remarks(
     hours: float | None = None,
     size_is_given: bool = False,
 ) -> list[str]:
-    """What should be known about a training of `recipe`, which was made from `base`.
+    """Notes for the user on a training of `recipe`, which was made from `base`.
 
     `tokens` 0: not known yet; `size_is_given`: the model is one that exists, so other sizes are not recommended.
     """

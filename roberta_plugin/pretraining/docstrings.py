@@ -80,7 +80,7 @@ def write_corpus(folder: Path, sources: Iterable[tuple[str, list[str]]]) -> None
         seen.update(*map(sentences_of, kept))
         if kept:
             splits[split].append("\n".join(kept))
-    for split in reversed(SPLITS):  # train.txt last: where it stands, all do
+    for split in reversed(SPLITS):  # train.txt last: where it exists, all do
         if not splits[split]:
             raise ValueError(f"The standard library of this Python has no docstrings for {split}.txt.")
         write_text(folder / f"{split}.txt", "\n\n".join(splits[split]) + "\n")

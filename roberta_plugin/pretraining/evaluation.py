@@ -1,6 +1,6 @@
 """The trained model on held-out text: scores beside the baselines, filled masks, report.md, loss.png.
 
-A split is cut into blocks as long as those of the training, and 15 % of the tokens are masked as in the paper, in
+A split is cut into blocks as long as the training's, and 15 % of the tokens are masked as in the paper, in
 several passes with different masks. Beside the model stand what counts of the training split predict: of tokens, of
 the previous token, of both neighbors (`data/count_baselines.py`). Sentences and words for filled masks are chosen by
 hash, independent of the result.
@@ -230,7 +230,7 @@ def _hash(text: str) -> bytes:
 
 
 def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[str], logs: Sequence[Path]) -> None:
-    """Write report.md, report.json and loss.png into `folder`; the logs are those of one training, in their order."""
+    """Write report.md, report.json and loss.png into `folder`; `logs` belong to one training, in their order."""
     curves = curves_of(_records(logs))
     draw(folder / "loss.png", curves, loss="loss in bits per masked token")
     answers = "\n".join(f"- {answer_line(answer)}" for answer in evaluation["answers"])
@@ -269,7 +269,7 @@ def _cells(scores: dict[str, float] | None) -> dict[str, str]:
 
 
 def _verdict(evaluation: dict[str, Any]) -> str:
-    """A paragraph for a model that is no better than counts."""
+    """A paragraph for a model that is not better than counts."""
     model, neighbors = evaluation["model"], evaluation.get("neighbors")
     if neighbors is None or model["perplexity"] < neighbors["perplexity"]:
         return ""
@@ -297,7 +297,7 @@ def summary(evaluation: dict[str, Any]) -> str:
 
 
 def perplexity_text(perplexity: float) -> str:
-    """As in `84.3`; that of a model that has diverged as in `8.5e+270`."""
+    """As in `84.3`; if the model has diverged, as in `8.5e+270`."""
     return f"{perplexity:.1f}" if perplexity < 1e7 else f"{perplexity:.1e}"
 
 

@@ -19,7 +19,7 @@ class Pace:
         self._is_said = False
 
     def remark(self, update: int) -> str:
-        """What to say after this update; empty nearly always."""
+        """The remark to print after this update; nearly always empty."""
         now = self._clock()
         if self._first is None:
             self._first = update, now

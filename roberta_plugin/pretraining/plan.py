@@ -1,4 +1,4 @@
-"""A request -> the plan of a pretraining: recipe, command of fairseq-train, and what is said about both.
+"""A request -> the plan of a pretraining: recipe, command of fairseq-train, and notes on both.
 
 request, machine --choose--> recipe --target.py--> where it runs --fit_length--> its length there
   --make_command--> fairseq-train's arguments, parsed --as_given--> the recipe that these describe
@@ -57,8 +57,8 @@ class Plan:
     parsed: argparse.Namespace
     why: str
     original: Recipe  # as its file has it
-    is_changed: bool  # True if the result may be another than that of `original`
-    is_timed: bool  # True if its time here is that of `recipe`
+    is_changed: bool  # True if the result may differ from the result of `original`
+    is_timed: bool  # True if it takes as long here as `recipe` says
     notes: list[str]
     ranks: LaunchSettings | None = None  # the training as a launch, on SLURM or by torchrun
     start: Start | None = None  # the model that it goes on from
@@ -113,7 +113,7 @@ class Plan:
 def make_plan(request: Request) -> Plan:
     """The recipe for the data and the machine, and the command.
 
-    The architecture is that of the model to start from, as far as the user names no other.
+    The architecture is taken from the model to start from, as far as the user names no other.
 
     Raises:
         ValueError: if fairseq-train would refuse the options.
@@ -241,7 +241,8 @@ def _naming_the_recipe(recipe: Recipe, options: Mapping[str, str]) -> Iterator[N
         if extra := [name for name in unknown if name not in options]:
             raise ValueError(
                 f"Recipe {recipe.name} has {', '.join(extra)}, which this command's --arch, --task, --optimizer or "
-                f"--lr-scheduler lacks: give --without {' '.join(name[2:] for name in extra)}, or a fast_roberta."
+                f"--lr-scheduler does not support: give --without {' '.join(name[2:] for name in extra)}, or a "
+                "fast_roberta."
             ) from error
         raise
 
@@ -261,7 +262,7 @@ def _notes_on_start(request: Request, training: TrainCommand) -> list[str]:
 
 
 def _notes_on_options(options: Mapping[str, str], effective: Recipe, planned: Recipe) -> list[str]:
-    """What the user's options leave as the recipe planned it."""
+    """Notes on settings that the user's options leave as the recipe planned them."""
     notes = []
     if effective.updates != planned.updates and not options.keys() & {"--lr-scheduler", "--lr-stages"}:
         notes.append(
@@ -270,19 +271,19 @@ def _notes_on_options(options: Mapping[str, str], effective: Recipe, planned: Re
         )
     if resized := _resizing(options):
         notes.append(
-            f"{', '.join(resized)}: the time of a model of another size is not known, and --hours are those of the "
-            "recipe's own: see the first lines of its log."
+            f"{', '.join(resized)}: the time of a model of another size is not known, and --hours hold for the "
+            "recipe's own size. See the first lines of its log."
         )
     return notes
 
 
 def _resizing(options: Mapping[str, str]) -> list[str]:
-    """Those of the options that change the size of the model."""
+    """The options among these that change the size of the model."""
     return [name for name in options if name.removeprefix("--") in ("arch", *replaced_by(["arch"]))]
 
 
 def _changes_result(options: Sequence[str], parsed: argparse.Namespace) -> bool:
-    """True if other values of these options make the result another one than that of the recipe.
+    """True if other values of these options make the recipe's published result invalid.
 
     The number of tokens that are read is counted apart, and another seed is as good.
     """

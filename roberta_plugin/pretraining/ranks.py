@@ -57,7 +57,7 @@ def with_training(
 ) -> LaunchSettings:
     """The settings with fairseq-train's arguments, without what follows from the ranks; options of the user stay.
 
-    The batch is that of the arguments on as many GPUs as the recipe is for. The recipe follows from `asked`.
+    The batch is the arguments' batch on as many GPUs as the recipe is for. The recipe follows from `asked`.
     """
     words, batch = list(arguments), {}
     if not options.keys() & {"--update-freq", "--update-sequences"}:

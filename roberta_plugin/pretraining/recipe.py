@@ -101,9 +101,7 @@ class Recipe(Checked):
         left_out = {name.removeprefix("--") for name in names}
         can = self.train.keys() - {"max-update"}
         if unknown := sorted(left_out - can):
-            raise ValueError(
-                f"--without {' '.join(unknown)}: recipe {self.name} can do without {', '.join(sorted(can))}."
-            )
+            raise ValueError(f"--without {' '.join(unknown)}: recipe {self.name} has only {', '.join(sorted(can))}.")
         return replace(self, train={name: value for name, value in self.train.items() if name not in left_out})
 
     def tokens(self) -> float:

@@ -1,4 +1,4 @@
-"""What a pretraining began with, in `pretrain.json` of its folder; changes are refused."""
+"""The settings that a pretraining began with, in `pretrain.json` of its folder. Changes are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_record(
     if before is None:
         write_json(folder / RECORD, {**now, **asked, "cores": cores})
         return
-    asked = {name: value for name, value in asked.items() if name in before}  # which older records lack
+    asked = {name: value for name, value in asked.items() if name in before}  # which older records do not have
     if not os.path.isabs(before["data"]):  # an older record of a mixture
         before["data"] = whole_paths(before["data"])
     checkpoints = Path(os.path.abspath(now["--save-dir"]))  # beside which a data-bin may have moved with the folder
@@ -78,7 +78,7 @@ def earlier_logs(restore_file: str) -> list[Path]:
 
 
 def read_pretraining(folder: Path) -> dict[str, Any] | None:
-    """What the pretraining in a folder began with; None where none has begun."""
+    """The settings that the pretraining in a folder began with; None if no training has begun."""
     remedy = "delete it, and the training goes on with the options of this command"
     hints = {"data": str, "--save-dir": str, "cores": int | None}
     return read_json(folder / RECORD, keys=("data", "--save-dir"), remedy=remedy, hints=hints)

@@ -1,4 +1,4 @@
-"""What a user asks for by `roberta pretrain`, checked before anything is written."""
+"""The user's request to `roberta pretrain`, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def with_words_of_data(request: Request) -> Request:
 
 
 def check_data(settings: PretrainSettings, *, has_further: bool) -> None:
-    """Refuse text that is not there, folders that are no data-bin, and options of text with a data-bin."""
+    """Refuse text that does not exist, folders that are not a data-bin, and options of text with a data-bin."""
     if settings.is_text:
         return _check_text(settings, has_further=has_further)
     data = settings.data[0]
@@ -92,10 +92,10 @@ def check_data(settings: PretrainSettings, *, has_further: bool) -> None:
         check_roads(each, {"text": f"with {data}, which is not text but a data-bin"})
     for folder in (folder for folder in data_folders(data) if not (folder / "dict.txt").is_file()):
         if (inner := folder / "data-bin").is_dir():
-            raise FileNotFoundError(f"{folder} is no data-bin, but a folder with one: give {inner}.")
+            raise FileNotFoundError(f"{folder} is not a data-bin. Did you mean {inner}?")
         raise FileNotFoundError(
-            f"{folder} holds no dict.txt, so it is no data-bin: make one by `roberta binarize`, or name text files, as "
-            f"'{folder}/*.txt'."
+            f"{folder} holds no dict.txt, so it is not a data-bin: make one by `roberta binarize`, or name text files, "
+            f"as '{folder}/*.txt'."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a user can say about a pretraining: the options of `roberta pretrain`, besides fairseq-train's."""
+"""The options of `roberta pretrain`, besides fairseq-train's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PretrainSettings(Checked):
 
     data: Sequence[str] = setting(
         REQUIRED,
-        "folder made by `roberta binarize` or fairseq-preprocess (or several, as A,B); or text files, of which a "
+        "folder made by `roberta binarize` or fairseq-preprocess (or several, as A,B); or text files, from which a "
         "tokenizer and a data-bin are built first",
         flag="data",
         nargs="+",

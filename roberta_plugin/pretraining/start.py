@@ -1,10 +1,10 @@
 """The model that a pretraining goes on from, by --finetune-from-model: its architecture, tokenizer and vocabulary.
 
     file, folder or name --find_start--> Start --fitted, words--> options that build such a model, in the recipe's place
-    data-bin --in_words_of--> the same start, or one whose vocabulary was changed to that of the data (`start/`)
+    data-bin --in_words_of--> the same start, or one whose vocabulary was changed to the data's (`start/`)
 
-What the user names wins: an --arch or a part of it, a --tokenizer, a --vocab-size. What then does not fit is refused
-with all differences.
+The user's own --arch or a part of it, --tokenizer and --vocab-size override the model's. Whatever then does not
+fit is refused with all differences.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Start:
     checkpoint: Path
     state: Mapping[str, Any]
     remark: str = ""  # what was done to its vocabulary
-    is_own: bool = False  # whether it stands for a model that is gone: the checkpoint of the training itself
+    is_own: bool = False  # True if it replaces a model that is gone: the checkpoint of the training itself
 
     @cached_property
     def architecture(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Start:
             return None
 
     def words(self, further: Sequence[str]) -> list[str]:
-        """The options that build such a model; none of them where the user names an --arch."""
+        """The options that build such a model; empty if the user names an --arch."""
         given = options_of(["", *further])
         if "--arch" in given:
             return []
@@ -113,7 +113,7 @@ class Start:
         return notes
 
     def described(self) -> str:
-        """What is taken over, in a line."""
+        """The parts that are taken over, in a line."""
         model = self.architecture
         norms = "before sublayers" if model.get("encoder_normalize_before") else "after sublayers"
         return (
@@ -150,7 +150,7 @@ class Start:
             theirs = Vocabulary.load(target / "dict.txt").symbols
             if theirs != vocabulary.symbols or load_tokenizer(target).description() != words.description():
                 raise ValueError(
-                    f"{target} holds another tokenizer than that of {OPTION} {self.given}: give the model that the run "
+                    f"{target} holds another tokenizer than {OPTION} {self.given}: give the model that the run "
                     "began with, or another --output-dir."
                 )
         elif is_written:
@@ -177,7 +177,7 @@ class Start:
         if not may_change or not has_tokenizer(data):
             raise ValueError(
                 f"{data} was made with another dict.txt than {OPTION} {self.given}: {self._other_words(theirs)}. Ids "
-                "would stand for other words: give the text instead of the data-bin, which is then made with the "
+                "would mean other words: give the text instead of the data-bin, which is then made with the "
                 "model's tokenizer, or change the model's vocabulary first, by `roberta tokenizer extend --tokenizer`."
             )
         from roberta_plugin.conversion.settings import ExtendSettings
@@ -215,7 +215,7 @@ def find_start(further: Sequence[str], folder: Path) -> Start | None:
     A training that has a checkpoint of its own goes on without the model, which may be gone by then.
 
     Raises:
-        ValueError, FileNotFoundError: if it is none, or is not there.
+        ValueError, FileNotFoundError: if it is not a model, or does not exist.
     """
     given = options_of(["", *further]).get(OPTION)
     if given is None:

@@ -56,7 +56,7 @@ def find_target(request: Request, recipe: Recipe, here: Machine) -> Target:
     if not settings.dry_run:
         raise ValueError(
             f"Recipe {recipe.name} needs a GPU, and there is none: choose another by --recipe, or start it on a "
-            "cluster by --slurm; --dry-run shows its command."
+            "cluster by --slurm. --dry-run shows its command."
         )
     theirs = replace(here, has_bf16=True, gpus=recipe.gpus, gpu_memory_gb=recipe.gpu_memory_gb)
     described = f"{here.described()}, the command is for {recipe.hardware}"
@@ -64,7 +64,7 @@ def find_target(request: Request, recipe: Recipe, here: Machine) -> Target:
 
 
 def first_machine(folder: Path) -> Machine | None:
-    """The machine that the launched training in a folder was planned for; None if there is none, or it does not say."""
+    """The machine for which the launched training in a folder was planned; None if there is none, or none on record."""
     if (record := read_record(folder)) is None or "machine" not in record.asked:
         return None
     value = record.asked["machine"]

@@ -20,7 +20,7 @@ NOT_COMPARED = "The held-out text was not compared with the training text: toget
 
 
 class Look(NamedTuple):
-    """What was found."""
+    """The findings."""
 
     check: TextCheck
     overlap: Overlap | None
@@ -34,7 +34,7 @@ class Look(NamedTuple):
         return self.overlap is not None and self.overlap.share > MOST_SEEN
 
     def warnings(self) -> list[str]:
-        """What should be mended before training."""
+        """Problems that should be solved before training."""
         warnings = self.check.warnings()
         if self.overlap is not None and self.overlap_is_large:
             warnings.append(

@@ -37,7 +37,7 @@ _REMEDIES = {
     "data-bin": "give its folder as DATA",
 }
 _EVERY, _LINES, _MOST_HELD_OUT = 50, 50, 2**21  # documents, lines of one at most, characters
-_LARGEST_COPY = 2**32  # bytes of text of which a part is held out
+_LARGEST_COPY = 2**32  # bytes: from larger texts, no part is held out
 
 
 def check_texts(settings: PretrainSettings) -> None:
@@ -147,7 +147,7 @@ def _reading(reading: InputSettings) -> dict[str, str]:
 
 
 def check_same_text(settings: PretrainSettings, sources: Sequence[TextInput]) -> bool:
-    """Refuse other text than the files in the folder were made from, and files there of which text.json knows nothing.
+    """Refuse other text than the files in the folder were made from, and files there that text.json does not list.
 
     Returns whether there are such files.
     """
@@ -170,7 +170,7 @@ def check_same_text(settings: PretrainSettings, sources: Sequence[TextInput]) ->
 
 
 def _names_made(settings: PretrainSettings, sources: Sequence[TextInput]) -> list[str]:
-    """The files that tell what would be made here, and is used where it is there."""
+    """Files that would be made here, and that are used if they exist already."""
     copies = (_COPIES[:1] if settings.valid else _COPIES) if _is_copied(settings, sources) else ()
     tokenizer = ["tokenizer/dict.txt"] if settings.makes_tokenizer else []
     return [*copies, *tokenizer, *(f"data-bin/{name}" for name in ("dict.txt", "train.idx", "train.bin"))]
@@ -233,7 +233,7 @@ def _check_copies(folder: Path, names: Sequence[str], copies: dict[str, Any]) ->
 
 
 def _record(settings: PretrainSettings, sources: Sequence[TextInput]) -> dict[str, Any]:
-    """What text.json keeps; the hashes of local files (None for others), if they are not too long."""
+    """The content of text.json, with the hashes of local files (None for others) that are not too long."""
     local = [source for source in sources if not (source.is_remote or source.is_stream)]
     digests = None
     if sum(source.size for source in local) <= _LARGEST_COPY:
@@ -272,7 +272,7 @@ def _read_text_record(folder: Path) -> dict[str, Any] | None:
 
 
 def text_bytes(sources: Iterable[TextInput]) -> int:
-    """About the bytes of the text: a compressed file holds some three times its own; of a pipe nothing is known."""
+    """Approximate size of the text in bytes: three times a compressed file's own. The size of pipes is not known."""
     return sum(source.size * (3 if source.suffix or source.is_columnar else 1) for source in sources)
 
 
@@ -286,7 +286,7 @@ def copy_text(sources: Sequence[TextInput], train: Path, valid: Path | None, *, 
     """
     names = ", ".join(dict.fromkeys(source.name for source in sources))
     if text_bytes(sources) > _LARGEST_COPY:
-        raise ValueError("--valid is missing: so much text is not copied to hold a part out. Give a held-out text.")
+        raise ValueError("--valid is missing: text of more than 4 GB needs a held-out file of its own.")
     train.parent.mkdir(parents=True, exist_ok=True)
     written, bad = 0, [0]
     with atomic_write(train, "w") as of_train, atomic_write(valid, "w") if valid else nullcontext() as of_valid:

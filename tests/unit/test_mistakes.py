@@ -65,7 +65,7 @@ REFUSED = [
     (f"{PRETRAIN} --tokenizer nowhere", ["No tokenizer in nowhere, which does not exist: looked for"]),
     (f"{PRETRAIN} --distributed-world-size 4", ["--distributed-world-size 4 needs as many"]),
     ("pretrain lines.txt --output-dir lines.txt", ["Not a directory. A file has the name of a folder"]),
-    ("pretrain outer", ["outer is no data-bin", "give outer/data-bin"]),
+    ("pretrain outer", ["outer is not a data-bin", "Did you mean outer/data-bin?"]),
     ("demo --output-dir lines.txt", ["A file has the name of a folder"]),
     # Recipes.
     ("launch --config typo.yaml --dry-run", ["--wrmup-updates is unknown: the nearest are --warmup-updates"]),

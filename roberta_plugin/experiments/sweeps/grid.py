@@ -27,7 +27,7 @@ from roberta_plugin.settings import short
 
 SECTIONS = ("train", "base", "axes", "variants", "seeds", "slurm")  # of files with runs
 VARIANT = "variant"
-# What the sweep sets for each run, and why a grid file must not.
+# Options that the sweep sets for each run, and why a grid file must not set them.
 _OURS = {
     "save-dir": "every run has its own",
     "seed": "list the seeds under `seeds`",
@@ -54,7 +54,7 @@ class Grid:
     """Many runs: options, axes and seeds, as in a grid file.
 
     Raises:
-        ValueError: when it is made, if the options cannot be those of runs.
+        ValueError: when it is made, if the options do not fit runs of a sweep.
     """
 
     path: Path  # the file, which messages name
@@ -105,7 +105,7 @@ def run_folders(grid: Grid, root: Path) -> list[RunFolder]:
 
 
 def read_grid(path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
-    """Read and check a grid file; settings in `slurm` win over its section of that name."""
+    """Read and check a grid file. Settings in `slurm` override its section of that name."""
     file = read_file(path)
     with file.located():
         file.check_keys(known=(*SECTIONS, "metric"), needed=[("train", "base")])
@@ -186,7 +186,7 @@ def _plain(text: str) -> str:
 
 
 def read_slurm(section: Section, overrides: Mapping[str, Any]) -> Resources | None:
-    """The resources of a run: the section slurm of a file, with the settings `overrides`, which win.
+    """The resources of a run: the section slurm of a file, overridden by the settings `overrides`.
 
     Raises:
         ValueError: for an unknown name, a value of another type, or several nodes.

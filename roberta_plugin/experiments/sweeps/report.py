@@ -56,7 +56,7 @@ def _cell(name: str, folders: Sequence[RunFolder]) -> CellResults:
 def best_cell(cells: Sequence[CellResults], metric: Metric) -> CellResults | None:
     """The cell with the best median, as the paper chooses (section 5.1); of equal ones the first.
 
-    Cells that lack a run are left out as long as another one is complete: a median of fewer seeds is another thing.
+    Incomplete cells are left out if another cell is complete: medians of fewer seeds are not comparable.
     """
     candidates = [cell for cell in cells if cell.is_complete] or [cell for cell in cells if cell.values]
     return metric.best(candidates, lambda cell: cell.median) if candidates else None

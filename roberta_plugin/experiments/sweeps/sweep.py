@@ -155,7 +155,7 @@ class _Sweep:
 
     @property
     def name(self) -> str:
-        """What squeue and trackers call the sweep."""
+        """The sweep's name in squeue and trackers."""
         return self.settings.job_name or self.root.name
 
     def train(self) -> dict[str, str]:
@@ -247,7 +247,7 @@ def check_options(grid: Grid, *, is_written: bool = True) -> None:
         validated = [] if parsed.disable_validation else parsed.valid_subset.split(",")
         if grid.metric.log and grid.metric.log not in (*validated, "train", "train_inner"):
             raise ValueError(
-                f"{grid.path}: metric, log: {grid.metric.log!r} is no split that setting {run.cell} is validated on "
+                f"{grid.path}: metric, log: {grid.metric.log!r} is not a split that setting {run.cell} is validated on "
                 f"({', '.join(validated) or 'none'}): name one of them, or train, or give valid-subset."
             )
 
@@ -275,7 +275,7 @@ def to_do(folders: Sequence[RunFolder], queued: Collection[str]) -> list[RunFold
 
 
 def use_snapshot(folders: Sequence[RunFolder], *, root: Path, renew: bool) -> bool:
-    """Let the runs use the sweep's snapshot, made now if there is none; return whether the present code differs."""
+    """Let the runs use the sweep's snapshot, made now if there is none. Return True if the present code differs."""
     paths = [user_dir_of(folder.run.arguments) for folder in folders]
     user_dirs = {path for path in paths if path is not None and path != PACKAGE}
     code, is_outdated = sweep_snapshot(root, user_dirs=sorted(user_dirs), renew=renew)

@@ -75,7 +75,7 @@ def test_a_dry_run_shows_what_trackers_are_told(sweep, capsys):
 def test_a_metric_of_a_split_that_no_run_is_validated_on_is_refused_before_the_first_run(
     sweep, grid, tmp_path, options, splits
 ):
-    said = rf"log: 'nope' is no split that setting lr-1 is validated on \({splits}\): name"
+    said = rf"log: 'nope' is not a split that setting lr-1 is validated on \({splits}\): name"
     grid.write_text(grid.read_text().replace("{data:", f"{{{options} data:"))
     with pytest.raises(ValueError, match=said):
         sweep(old="log: valid", new="log: nope")

@@ -65,8 +65,8 @@ def test_a_path_keeps_every_character(tmp_path):
         ({"task": "squad2"}, "--set task=squad2: it follows"),
         ({"finetune-from-model": "a.pt"}, "give --model"),
         ({"max-sentences": "4"}, "other name for batch-size"),
-        ({"encoder-layers": "7"}, r"the architecture is that of the pretrained model \(2\)"),
-        ({"attention-window": "64"}, r"the architecture is that of the pretrained model\."),
+        ({"encoder-layers": "7"}, r"the architecture is the pretrained model's \(2\)"),
+        ({"attention-window": "64"}, r"the architecture is the pretrained model's\."),
     ],
 )
 def test_what_other_settings_determine_is_refused(tmp_path, changes, message):

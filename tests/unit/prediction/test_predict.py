@@ -441,9 +441,7 @@ def test_a_table_is_not_read_as_texts(models, tmp_path, stdin, capsys, first, re
 def test_a_file_in_the_place_of_a_text_is_not_answered_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.csv").write_text("text\ngood\n")
-    with pytest.raises(
-        ValueError, match=r"new\.csv is a file, and what follows the model is read as texts: give --input"
-    ):
+    with pytest.raises(ValueError, match=r"new\.csv is a file, but arguments after the model are texts: give --input"):
         PredictSettings(model=tmp_path, texts=("a text", "new.csv"))
     PredictSettings(model=tmp_path, texts=("other.csv", ".", "x" * 5000))
 

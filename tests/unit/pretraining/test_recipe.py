@@ -248,7 +248,7 @@ def test_options_of_the_recipe_can_be_left_out(tiny_data_bin, tmp_path, capsys):
     with pytest.raises(ValueError, match="batch-size and max-tokens are missing"):
         make_plan(Request(replace(settings, without=["max-tokens"]), str(tiny_data_bin)))
     for name in ("max-update", "lr-stagse"):
-        with pytest.raises(ValueError, match=f"--without {name}: recipe half-hour can do without .*lr-stages"):
+        with pytest.raises(ValueError, match=f"--without {name}: recipe half-hour has only .*lr-stages"):
             make_plan(Request(replace(settings, without=[name]), str(tiny_data_bin)))
 
 

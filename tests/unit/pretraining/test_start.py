@@ -151,7 +151,7 @@ def test_the_tokenizer_is_kept_with_the_run_which_goes_on_without_the_model(ours
     assert Vocabulary.load(words / "dict.txt").symbols == start.vocabulary.symbols
     started(ours, run).write_tokenizer(words)
     others = started(write_checkpoint(tmp_path / "others", sentencepiece=True), run)
-    refused("start holds another tokenizer than that of --finetune-from-model", others.write_tokenizer, words)
+    refused("start holds another tokenizer than --finetune-from-model", others.write_tokenizer, words)
     (run / "checkpoints").mkdir()
     torch.save(torch.load(ours / "model.pt", weights_only=True), run / "checkpoints" / "checkpoint_last.pt")
     (ours / "model.pt").rename(tmp_path / "gone.pt")

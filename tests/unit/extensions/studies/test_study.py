@@ -115,7 +115,7 @@ def test_what_a_probe_cannot_be_trained_by_is_refused_before_there_is_a_model(tm
     for changes, message in (
         ({"train": {"best-checkpoint-metric": "bleu"}}, "best-checkpoint-metric bleu: RTE is not validated by"),
         ({"train": {"no-such-option": "1"}}, "fairseq-train would refuse these options: no-such-option"),
-        ({"train": {"encoder-layers": "7"}}, "encoder-layers=7: the architecture is that of the pretrained"),
+        ({"train": {"encoder-layers": "7"}}, "encoder-layers=7: the architecture is the pretrained"),
         ({"grid": {"batch": "x"}}, "batch=x: a batch is a whole number"),
     ):
         keys = {"task": "RTE", "raw": str(tmp_path), "tokenizer": str(data), "max-length": "30", **changes}
