@@ -177,8 +177,8 @@ class FastRobertaConfig(FairseqDataclass):
     )
     fp8_products: bool = setting(
         False,
-        "with --bf16 on an H100 or newer: products of all layers but the last in 8-bit floating point, a scale for "
-        "each row; weights, checkpoints and validations stay as they are. Not measured yet: compare a loss curve first",
+        "with --bf16 on an H100 or newer: products of all layers but the last in 8-bit floats, with a scale for each "
+        "row. Weights, checkpoints and validation do not change. Not measured yet: compare a loss curve",
         on_resume="free",
     )
     gradient_sum: GRADIENT_SUMS = setting(  # type: ignore[valid-type]
