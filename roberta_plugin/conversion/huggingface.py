@@ -60,7 +60,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, read_sizes
-from roberta_plugin.models.encoder import STANDARD_DEVIATION
+from roberta_plugin.models.initial_weights import STANDARD_DEVIATION
 
 _ADVICE = "Copy the file again."
 

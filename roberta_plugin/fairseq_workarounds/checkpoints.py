@@ -35,7 +35,7 @@ from roberta_plugin.fairseq_workarounds.saved_state import check_options
 from roberta_plugin.files import atomic_write
 from roberta_plugin.locks import TRAINING_LOCK, try_lock
 from roberta_plugin.models.checkpoints import saved_options
-from roberta_plugin.models.encoder import joined
+from roberta_plugin.models.sharing import joined
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,9 @@
 
 config                 options of the architecture, and the sizes tiny, mini, small, base and large
 roberta                the registered model `fast_roberta` and its encoder, in fairseq's words
-encoder                ids (B, T)                 -> features (B, T, D); shared layers, initial weights
+encoder                ids (B, T)                 -> features (B, T, D)
+sharing                layers with the same parameters
+initial_weights        BERT's, and heads that attend to the neighboring tokens
 attention              self-attention and the choice among its backends
 positions              rotary positions, and which layers attend to a local window
 attention_kernels      their signature; attention on a CPU, and of packed rows on a GPU

@@ -40,8 +40,8 @@ from torch.overrides import TorchFunctionMode
 from roberta_plugin.checkpoint_files import REMEDY, read_tensors
 from roberta_plugin.foreign_fields import USED, Table, check_fields, known, only
 from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, SWITCHES, FastRobertaConfig, read_config
-from roberta_plugin.models.encoder import PARTS, aliases
 from roberta_plugin.models.head_parameters import HasHeads
+from roberta_plugin.models.sharing import PARTS, aliases
 from roberta_plugin.settings import choices_of, short
 
 VERSION = "encoder.sentence_encoder.version"

@@ -13,8 +13,9 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
 from roberta_plugin.models.attention import BACKEND_NAMES, check_options
-from roberta_plugin.models.encoder import GATES, NORMS, PARTS, num_groups
+from roberta_plugin.models.encoder import GATES, NORMS
 from roberta_plugin.models.fp8 import check_sizes
+from roberta_plugin.models.sharing import PARTS, num_groups
 from roberta_plugin.settings import check_values, flag, is_given, setting
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -48,23 +48,15 @@ from roberta_plugin.models.config import (
     set_options,
 )
 from roberta_plugin.models.cpu import keep_fewer_shapes
-from roberta_plugin.models.encoder import (
-    Layer,
-    SentenceEncoder,
-    attend_to_neighbors,
-    check_shared,
-    initialize,
-    new_norm,
-    num_ffn_matrices,
-    num_groups,
-    share,
-)
+from roberta_plugin.models.encoder import Layer, SentenceEncoder, new_norm, num_ffn_matrices
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.fp8 import check_device, use_fp8
 from roberta_plugin.models.head_parameters import reconcile_heads
 from roberta_plugin.models.heads import MaskedLMHead, SequenceHead, pool, pool_windows
 from roberta_plugin.models.hopper_attention import PackedKernel
+from roberta_plugin.models.initial_weights import attend_to_neighbors, initialize
 from roberta_plugin.models.positions import PositionScheme
+from roberta_plugin.models.sharing import check_shared, num_groups, share
 from roberta_plugin.registry import HEADS
 
 POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of windows has more

@@ -15,18 +15,16 @@ from roberta_plugin.launch.estimate import Shape
 from roberta_plugin.models.attention import BACKENDS
 from roberta_plugin.models.checkpoints import build_model
 from roberta_plugin.models.config import init_std
-from roberta_plugin.models.encoder import (
-    LearnedPositions,
+from roberta_plugin.models.encoder import LearnedPositions, segments_of_pairs
+from roberta_plugin.models.initial_weights import (
     initialize,
-    joined,
     neighbor_projections,
-    num_groups,
     offset_of_head,
-    segments_of_pairs,
     sinusoids,
     spread_frequencies,
 )
 from roberta_plugin.models.roberta import FastRobertaModel, RobertaEncoder
+from roberta_plugin.models.sharing import joined, num_groups
 from roberta_plugin.optim.adamw import set_layer_depths
 from tests.refusals import refused
 from tests.tiny_models import TinyTask, gathered, make_batch, on_device, options, our_model
