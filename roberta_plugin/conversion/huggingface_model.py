@@ -37,7 +37,7 @@ from roberta_plugin.conversion.portable import (
 )
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import all_tasks, kind_of_task
-from roberta_plugin.finetuning.kinds import KINDS
+from roberta_plugin.finetuning.kinds import KINDS, kind_class
 from roberta_plugin.finetuning.kinds.base import is_length
 from roberta_plugin.finetuning.kinds.outputs import is_number
 from roberta_plugin.finetuning.layouts.texts import TextLayout
@@ -160,7 +160,8 @@ def to_config(
         config["problem_type"] = facts.problem_type
     trained = identity.read_record(model.state)
     settings = dict(trained.get("settings") or {})
-    is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
+    is_of_masked_lm = settings.get("kind") in KINDS and kind_class(settings["kind"]).head == MASKED_LM
+    is_of_this_head = is_of_masked_lm == (kind == MASKED_LM)
     task = trained.get("task")
     is_known = kind_of_task(str(task)) is not None and not trained.get(identity.IS_INFERRED)  # else the head tells it
     is_known = is_known and model.was_trained_for_its_answers

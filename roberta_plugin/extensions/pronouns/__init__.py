@@ -1,5 +1,6 @@
 """Competing phrases in place of a pronoun: WNLI, WSC, WinoGrande.
 
+kind               a sentence with a pronoun -> the phrase that it stands for; noun phrases
 hub                a method of RobertaHub
 schemas            rows of official files -> pronouns and phrases
 benchmarks         WNLI, WSC, WinoGrande
@@ -16,7 +17,7 @@ EXTENSION = Extension(
     position=30,
     kinds={
         "phrase_ranking": KindEntry(
-            "roberta_plugin.finetuning.kinds.phrase_ranking:PhraseRanking",
+            ".kind:PhraseRanking",
             "text [candidates]",
             training=".training:PhraseRankingTraining",
             task_kind="pronoun",

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.extensions.pronouns.kind import SchemaExample
 from roberta_plugin.extensions.pronouns.options import SIZES, WinoGrandeOptions
 from roberta_plugin.extensions.pronouns.schemas import (
     answer_list,
@@ -19,7 +20,6 @@ from roberta_plugin.extensions.pronouns.schemas import (
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Files, Training, all_files, find_files, read_rows
 from roberta_plugin.finetuning.benchmarks.json_files import json_task, predictions, readme
 from roberta_plugin.finetuning.benchmarks.tsv_files import PAIR, TsvFiles, paper_numbers, tsv_task
-from roberta_plugin.finetuning.kinds.phrase_ranking import SchemaExample
 
 WNLI = TsvFiles(name="WNLI", sentences=PAIR)
 _LABELS = ("2", "1")  # of WinoGrande: label 1: the first option is right

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from roberta_plugin.finetuning.kinds import phrase_ranking
+from roberta_plugin.extensions.pronouns import kind as phrase_ranking
 from roberta_plugin.hub.texts import texts_in
 
 if TYPE_CHECKING:

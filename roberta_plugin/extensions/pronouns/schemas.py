@@ -45,9 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.white_space import strip
-from roberta_plugin.finetuning.benchmarks.base import read_rows
-from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.phrase_ranking import (
+from roberta_plugin.extensions.pronouns.kind import (
     DETERMINERS,
     POSSESSIVE,
     PRONOUNS,
@@ -60,6 +58,8 @@ from roberta_plugin.finetuning.kinds.phrase_ranking import (
     rivals_of,
     without_determiners,
 )
+from roberta_plugin.finetuning.benchmarks.base import read_rows
+from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.progress import terminal_bar
 from roberta_plugin.tables import Row
 

@@ -4,7 +4,6 @@ Extensions register them (`registry.KINDS`); a kind with a loss of its own has a
 (`finetuning/training.py`).
 
     masked_lm           a text with <mask>         -> the most probable tokens; a text -> how acceptable it is
-    phrase_ranking      a sentence with [it]       -> the phrase that the pronoun stands for; noun phrases
 
 What the classes are made of:
 

@@ -11,6 +11,7 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.extensions.pronouns.benchmarks import TASKS as PRONOUN_TASKS
 from roberta_plugin.extensions.pronouns.benchmarks import WNLI
+from roberta_plugin.extensions.pronouns.kind import contains, content_words
 from roberta_plugin.extensions.pronouns.schemas import align, find_schema, training_schemas
 from roberta_plugin.extensions.texts.glue import FILES as GLUE_FILES
 from roberta_plugin.extensions.texts.glue import TASKS as GLUE_TASKS
@@ -18,7 +19,6 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks.submission import find_leaderboard
 from roberta_plugin.finetuning.benchmarks.tsv_files import read_rows
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.phrase_ranking import contains, content_words
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.preparation import DataSettings, check_same

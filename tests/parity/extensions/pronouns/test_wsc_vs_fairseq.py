@@ -20,9 +20,9 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.extensions.pronouns import schemas as pronouns
 from roberta_plugin.extensions.pronouns.benchmarks import TASKS
+from roberta_plugin.extensions.pronouns.kind import schema_inputs
 from roberta_plugin.extensions.pronouns.options import WinoGrandeOptions
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from roberta_plugin.finetuning.kinds.phrase_ranking import schema_inputs
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.tasks.finetuning import FineTuningConfig
 from tests.real_data import unpack
