@@ -370,6 +370,7 @@ def test_the_kind_in_the_document_reads_learns_and_refuses():
 from pathlib import Path
 from roberta_plugin.extensions.texts.training import RegressionTraining
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.training import find_training
 from roberta_plugin.tables import Row
 from roberta_plugin.finetuning.options import CustomOptions
 
