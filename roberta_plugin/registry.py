@@ -142,6 +142,27 @@ class InputFormatEntry:
 
 
 @dataclass(frozen=True)
+class TokenizerEntry:
+    """A kind of tokenizer, as `roberta tokenizer train --kind` names it."""
+
+    tokenizer: str
+    """Reference of its class, a `data.tokenizers.base.Tokenizer`, whose `load` reads a folder."""
+    files: tuple[str, ...]
+    """Its files, by which a folder is known to have it."""
+    about: str
+    """What the help of --kind says of it."""
+    train: str
+    """Reference of a function of a `data.tokenizers.training.TextSample` and of `TokenizerSettings`."""
+    has_frequency: bool = True
+    """True if it takes --min-frequency."""
+    fairseq_bpe: str = ""
+    """Its name for fairseq's --bpe."""
+    new_words: str = ""
+    """Reference of a module with `is_several_words` and `add_words`, for `roberta tokenizer extend`; empty: it takes no
+    new words."""
+
+
+@dataclass(frozen=True)
 class FormatEntry:
     """A format of other programs: `roberta export --to` writes it, and perhaps other commands open its folders."""
 
@@ -199,6 +220,7 @@ class Extension:
     """Name -> reference of a dataclass whose fields become options of `roberta export`."""
     import_options: Mapping[str, str] = field(default_factory=dict)
     """Name -> reference of a dataclass whose fields become options of `roberta import`; its `additions` are applied."""
+    tokenizers: Mapping[str, TokenizerEntry] = field(default_factory=dict)
     families: Mapping[str, str] = field(default_factory=dict)
     """model_type in Hugging Face's config.json -> reference of a module, a `conversion.families.Family`."""
     verbs: Mapping[str, VerbEntry] = field(default_factory=dict)
@@ -263,6 +285,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return " ".join([f"There is no {self.noun} {name!r}; there are {known}.", *problems])
 
 
+_OF_TOKENIZERS = "roberta_plugin.data.tokenizers"
 REGISTRIES: dict[str, Registry[Any]] = {}
 KINDS: Registry[KindEntry] = Registry("kinds", "kind of task")
 HEADS: Registry[HeadEntry] = Registry("heads", "kind of head")
@@ -289,6 +312,33 @@ FORMATS: Registry[FormatEntry] = Registry(
 )
 EXPORT_OPTIONS: Registry[str] = Registry("export_options", "set of options for exports")
 IMPORT_OPTIONS: Registry[str] = Registry("import_options", "set of options for imports")
+TOKENIZERS: Registry[TokenizerEntry] = Registry(
+    "tokenizers",
+    "kind of tokenizer",
+    trunk={
+        "byte_level_bpe": TokenizerEntry(
+            f"{_OF_TOKENIZERS}.byte_level_bpe:ByteLevelBpe",
+            ("encoder.json", "vocab.bpe"),
+            "as in RoBERTa and GPT-2",
+            f"{_OF_TOKENIZERS}.training:train_byte_level_bpe",
+            fairseq_bpe="gpt2",
+        ),
+        "sentencepiece": TokenizerEntry(
+            f"{_OF_TOKENIZERS}.sentencepiece:SentencePiece",
+            ("sentencepiece.bpe.model",),
+            "as in XLM-R, for many languages",
+            f"{_OF_TOKENIZERS}.training:train_sentencepiece",
+            has_frequency=False,
+            fairseq_bpe="sentencepiece",
+        ),
+        "whitespace": TokenizerEntry(
+            f"{_OF_TOKENIZERS}.whitespace:Whitespace",
+            ("whitespace.json",),
+            "the words between white space",
+            f"{_OF_TOKENIZERS}.training:train_whitespace",
+        ),
+    },
+)
 FAMILIES: Registry[str] = Registry("families", "family of models of Hugging Face")
 VERBS: Registry[VerbEntry] = Registry("verbs", "verb")
 

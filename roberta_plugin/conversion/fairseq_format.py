@@ -47,7 +47,7 @@ from roberta_plugin.conversion.portable import (
     rescale_to_labels,
 )
 from roberta_plugin.conversion.settings import CommonExportSettings, Layout
-from roberta_plugin.data.tokenizers import FILES
+from roberta_plugin.data.tokenizers import file_names
 from roberta_plugin.data.tokenizers.additions import FILE as ADDITIONS
 from roberta_plugin.data.tokenizers.additions import additions_of, base_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
@@ -73,7 +73,6 @@ MODEL = "model.pt"
 ADAPTERS = "adapters"  # entry of a portable model: what was added to its weights, by `adapters.merge`
 NOTE = "NOTE"
 FAIRSEQS_EPSILON = 1e-5  # of layer norms
-_TAKEN = {MODEL, "dict.txt", NOTE, *FILES}
 _KEPT_OF_TASK = (str, int, float, bool)
 
 
@@ -253,7 +252,7 @@ def _take(archive: Path, members: tarfile.TarFile, member: tarfile.TarInfo, fold
         raise ValueError(
             f"{archive} contains the path {member.name!r}, which leads out of its folder: do not trust it."
         )
-    if member.isdir() or path.name not in _TAKEN:
+    if member.isdir() or path.name not in (MODEL, "dict.txt", NOTE, *file_names()):
         return
     if not member.isfile():
         raise ValueError(f"{archive}: {member.name} is a link or a device, not a file: do not trust the archive.")

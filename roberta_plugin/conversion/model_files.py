@@ -28,15 +28,13 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, is_number
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import saved_options
-from roberta_plugin.registry import FORMATS
+from roberta_plugin.registry import FORMATS, TOKENIZERS
 from roberta_plugin.runs import FILES as CHOICES
 from roberta_plugin.runs import RUN, RUNS, RunFiles
 
 CHECKPOINT_NAMES = (*CHOICES.values(), "model.pt")
 CONFIG, WEIGHTS, OLD_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"  # of Hugging Face
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
-# fairseq's --bpe -> `Tokenizer.name`
-_BPE = {"gpt2": "byte_level_bpe", "sentencepiece": "sentencepiece", "fastbpe": "character_bpe"}
 GPT2_FILES = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
 SHA256 = {
     "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
@@ -241,7 +239,8 @@ def tokenizer_folder(checkpoint: Path, dictionary: Path) -> Path:
 
 def check_bpe(bpe: str | None, tokenizer: Tokenizer) -> None:
     """Refuse fairseq's `bpe` argument if it names another kind of tokenizer than the one that was found."""
-    if bpe is not None and _BPE.get(bpe) != tokenizer.name:
+    entry = TOKENIZERS.get(tokenizer.name)
+    if bpe is not None and (entry is None or entry.fairseq_bpe != bpe):
         raise ValueError(
             f"bpe={bpe!r} is not the tokenizer of this model, which is {tokenizer.name} by its files: leave bpe out, "
             "or name the folder of other files with tokenizer=..."

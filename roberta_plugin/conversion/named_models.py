@@ -30,7 +30,7 @@ from roberta_plugin.conversion.model_files import (
     format_of,
 )
 from roberta_plugin.conversion.settings import RECORD, CommonExportSettings
-from roberta_plugin.data.tokenizers import FILES
+from roberta_plugin.data.tokenizers import file_names
 from roberta_plugin.registry import FORMATS
 
 # name -> that of the same model at the hub; fairseq publishes no checksums of them, so their sizes are compared
@@ -53,7 +53,6 @@ _ALLOWED = (
 )
 _OURS = "model.pt"  # with `--to fairseq`
 _PICKLES = (OLD_WEIGHTS, f"{OLD_WEIGHTS}.index.json", "pytorch_model-*.bin", _OURS)
-_TEXTS = ("dict.txt", *FILES)  # what our own exports read texts by
 _TOKEN = "log in by `hf auth login`, or set HF_TOKEN"
 
 
@@ -102,6 +101,11 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _texts() -> tuple[str, ...]:
+    """Names of the files by which our own exports read texts."""
+    return ("dict.txt", *file_names())
+
+
 def _allowed() -> tuple[str, ...]:
     """Patterns of the files that are fetched of any model."""
     return (*_ALLOWED, *(pattern for each in FORMATS.values() for pattern in each.files))
@@ -122,12 +126,12 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
         )
 
     try:
-        folder = fetch(*_allowed(), *((*_PICKLES, *_TEXTS) if allow_pickle else ()))
+        folder = fetch(*_allowed(), *((*_PICKLES, *_texts()) if allow_pickle else ()))
         if named := _files_of_indexes(folder, has_pickles=allow_pickle):
             folder = fetch(*map(glob.escape, named), commit=folder.name)
         exported = [each for each in FORMATS.values() if each.own_mark and (folder / each.own_mark).is_file()]
         if exported:  # by us; the graphs of others have the weights once more
-            folder = fetch(*_allowed(), *_TEXTS, *(file for each in exported for file in each.own_files))
+            folder = fetch(*_allowed(), *_texts(), *(file for each in exported for file in each.own_files))
         of_formats = (name for each in FORMATS.values() for name in each.weights)
         wanted = (WEIGHTS, *of_formats, *((OLD_WEIGHTS, _OURS) if allow_pickle else ()))
         if any((folder / f"{each}{end}").is_file() for each in wanted for end in ("", ".index.json")):

@@ -4,8 +4,8 @@ A row of a new symbol, in the embeddings and in the LM head's bias, is the mean 
 old tokenizer splits its text: Fast Vocabulary Transfer (Gee et al. 2022, section 3). A symbol of which the old
 tokenizer knows nothing gets the mean of all rows of text.
 
-New words (`extended`) become one token each, and ids of the old tokens stay. byte_level_bpe and character_bpe get
-merges of the word's pieces, from left to right and after all others, so that the joins on the way become tokens too;
+New words (`extended`) become one token each, and ids of the old tokens stay. BPE gets merges of
+the word's pieces, from left to right and after all others, so that the joins on the way become tokens too;
 sentencepiece gets the word as a piece that is a little likelier than its parts. Other text keeps its tokens, except
 where the first pieces of a new word stand side by side. A marker, such as [E1], <user> or @USER, and a word that is
 several by the tokenizer's rules become added tokens instead, which are found in a text before those rules apply.
@@ -18,7 +18,6 @@ Shapes: V symbols before, W after, D model dimension.
 from __future__ import annotations
 
 import itertools
-import json
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -46,15 +45,15 @@ from roberta_plugin.data.tokenizers.additions import (
     special_ids_of,
     with_additions,
 )
-from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.tokenizers.base import UNKNOWN, Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
-from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, CharacterBpe
 from roberta_plugin.data.tokenizers.sentencepiece import WORD_START, SentencePiece
 from roberta_plugin.data.tokenizers.whitespace import Whitespace
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
 from roberta_plugin.data.white_space import is_blank, one_line, strip
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints import TOKENS
+from roberta_plugin.registry import TOKENIZERS
 
 _REPLACEMENT = "\ufffd"  # what is no text, such as a part of a character
 
@@ -209,11 +208,12 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     tokens, add_prefix_space = additions_of(tokenizer)
     for word in words:
         if any(token.content == word for token in tokens):
-            _refuse_token(word, [word])
+            refuse_token(word, [word])
     base = base_of(tokenizer)
     added = [_added_token(base, word) for word in words if _is_added(base, word)]
     contents = {token.content for token in added}
-    longer = _EXTENDED[base.name](base, [word for word in words if word not in contents])
+    extend = _EXTENDED[base.name] if base.name in _EXTENDED else _rules_of(base).add_words
+    longer = extend(base, [word for word in words if word not in contents])
     further = {"special_ids": special_ids_of(tokenizer), "composes": composes(tokenizer)}
     return with_additions(longer, [*tokens, *added], add_prefix_space=add_prefix_space, **further)
 
@@ -225,18 +225,25 @@ def _is_added(tokenizer: Tokenizer, word: str) -> bool:
     """
     if isinstance(tokenizer, ByteLevelBpe):
         return any(tokenizer.begins_word(_ids(tokenizer, form)).sum() != 1 for form in (f" {word}", word))
-    if isinstance(tokenizer, CharacterBpe):
-        return WORD_START in word or len(tokenizer.words(word)) != 1
     if isinstance(tokenizer, Whitespace):
         return False
+    if not isinstance(tokenizer, SentencePiece):
+        return bool(_rules_of(tokenizer).is_several_words(tokenizer, word))
     return WORD_START in word or _is_punctuation(word[0]) or _is_punctuation(word[-1])
+
+
+def _rules_of(tokenizer: Tokenizer) -> Any:
+    """What an extension says of new words for its tokenizer."""
+    if not TOKENIZERS[tokenizer.name].new_words:
+        raise ValueError(f"A tokenizer of the kind {tokenizer.name} takes no new words: give a new one by --tokenizer.")
+    return TOKENIZERS.load(tokenizer.name, "new_words")
 
 
 def _added_token(tokenizer: Tokenizer, word: str) -> AddedToken:
     """As transformers adds it, except that what looks like a word is not found within a longer one."""
     parts = [tokenizer.symbols[index] for index in tokenizer.encode(word)]
     if word in pieces_of(tokenizer) or UNKNOWN not in parts:
-        _refuse_token(word, [word] if word in pieces_of(tokenizer) else parts)
+        refuse_token(word, [word] if word in pieces_of(tokenizer) else parts)
     return AddedToken(word, single_word=word[0].isalnum() and word[-1].isalnum())
 
 
@@ -246,12 +253,12 @@ def _is_punctuation(character: str) -> bool:
 
 
 def _byte_level_bpe(tokenizer: ByteLevelBpe, words: Sequence[str]) -> ByteLevelBpe:
-    merges = _Merges(tokenizer.pieces, tokenizer.merges)
+    merges = Merges(tokenizer.pieces, tokenizer.merges)
     for word in words:
         for form in (f" {word}", word):
             parts = [tokenizer.pieces[index] for index in tokenizer.encode(form)]
             if form != word:
-                _refuse_token(word, parts)
+                refuse_token(word, parts)
             merges.join(parts)
     return ByteLevelBpe(list(merges.pieces), list(merges.ranks))
 
@@ -260,7 +267,7 @@ def _ids(tokenizer: Tokenizer, text: str) -> Any:
     return tokenizer.encode_lines([text])[0]
 
 
-class _Merges:
+class Merges:
     """Pieces, and merges with their ranks, that grow by those of new words."""
 
     def __init__(self, pieces: Sequence[str], merges: Sequence[tuple[str, str]]) -> None:
@@ -291,9 +298,9 @@ def _sentencepiece(tokenizer: SentencePiece, words: Sequence[str]) -> SentencePi
     pieces_so_far = set(tokenizer.symbols)
     for word in words:
         parts = tokenizer.encode(word)
-        _refuse_token(word, parts)
+        refuse_token(word, parts)
         if 0 in parts:
-            raise _unknown(word)
+            raise unknown_word(word)
         piece = "".join(tokenizer.symbols[index] for index in parts)  # normalized, as the text will be
         if piece in pieces_so_far:
             raise ValueError(f"The new word {word!r} is {piece!r} to the tokenizer, as another one is: leave it out.")
@@ -303,45 +310,28 @@ def _sentencepiece(tokenizer: SentencePiece, words: Sequence[str]) -> SentencePi
     return SentencePiece(proto.SerializeToString())
 
 
-def _character_bpe(tokenizer: CharacterBpe, words: Sequence[str]) -> CharacterBpe:
-    content = json.loads(tokenizer.bpe)
-    vocabulary, pairs = content["model"]["vocab"], content["model"]["merges"]
-    merges = _Merges(
-        sorted(vocabulary, key=vocabulary.__getitem__),
-        [(first, second) for first, second in (pair.split(" ") if isinstance(pair, str) else pair for pair in pairs)],
-    )
-    for word in words:
-        parts = [tokenizer.symbols[index] for index in tokenizer.encode(word)]
-        if UNKNOWN in parts:
-            raise _unknown(word)
-        _refuse_token(word, parts)
-        merges.join(parts)
-    content["model"]["vocab"] = {piece: index for index, piece in enumerate(merges.pieces)}
-    content["model"]["merges"] = [list(pair) for pair in merges.ranks]
-    return CharacterBpe(json.dumps(content, ensure_ascii=False), language=tokenizer.language)
-
-
 def _whitespace(tokenizer: Whitespace, words: Sequence[str]) -> Whitespace:
     for word in words:
         if word in tokenizer.words:
-            _refuse_token(word, [word])
+            refuse_token(word, [word])
     return Whitespace([*tokenizer.words, *words])
 
 
 _EXTENDED: dict[str, Callable[[Any, Sequence[str]], Tokenizer]] = {
     ByteLevelBpe.name: _byte_level_bpe,
     SentencePiece.name: _sentencepiece,
-    CharacterBpe.name: _character_bpe,
     Whitespace.name: _whitespace,
 }
 
 
-def _refuse_token(word: str, parts: Sequence[Any]) -> None:
+def refuse_token(word: str, parts: Sequence[Any]) -> None:
+    """Refuse a word that is one token."""
     if len(parts) == 1:
         raise ValueError(f"The new word {word!r} is one token of the tokenizer already: leave it out.")
 
 
-def _unknown(word: str) -> ValueError:
+def unknown_word(word: str) -> ValueError:
+    """The error about a word of unknown characters."""
     return ValueError(
         f"The new word {word!r} has characters that the tokenizer does not know: it needs a new tokenizer."
     )

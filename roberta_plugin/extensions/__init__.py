@@ -17,6 +17,7 @@ extensions in the same way; `roberta_plugin/registry.py` describes how.
     peft         low-rank adapters in peft's format
     sentence_transformers   vectors of texts for sentence-transformers
     modernbert   Hugging Face's ModernBERT
+    character_bpe  character-level BPE on words, as in BERT
     studies      comparisons of pretrainings: variants with seeds at an equal budget
     bert_pairs   pretraining on pairs of texts, with segments and next-sentence prediction (Table 2)
 """

@@ -57,7 +57,7 @@ ONLY: dict[str, set[str]] = {
     "optim": {"fairseq_import", "settings"},
     "data": {
         *("extras", "fairseq_import", "files", "foreign_fields", "json_files", "locks", "machine", "progress"),
-        *("record", "settings", "spelling"),
+        *("record", "registry", "settings", "spelling"),
     },
     "files.py": {"locks"},
     "foreign_fields.py": set(),

@@ -21,6 +21,7 @@ PACKAGE = REPOSITORY / "roberta_plugin"
 EXTENSIONS = sorted(path.parent.name for path in PACKAGE.glob("extensions/*/__init__.py"))
 WORDS = {
     "bert_pairs": r"next_sentence|pair_format|PairDataset|PairFormat|reconcile_pairs|segment-pair|sentence-pair",
+    "character_bpe": r"character_bpe|CharacterBpe",
     "choices": r'"multiple_choice"|MultipleChoice|"multiple-choice"|"race"|\bRace[A-Z]|choices_columns',
     "embeddings": r'"embedding"|EmbeddingDataset|RobertaEmbedding|embedding_loss|mini_batch_size|negative_column|score_range',
     "modernbert": r"""["'.]modernbert["'. ]|import modernbert|\bModernBert""",

@@ -22,7 +22,7 @@ from typing import Any
 
 from roberta_plugin.data.manifest import read_manifest, sha256_of_files, write_manifest
 from roberta_plugin.data.text_inputs_files import TextInput
-from roberta_plugin.data.tokenizers import FILES, KINDS, load_tokenizer
+from roberta_plugin.data.tokenizers import file_names, has_own_files, load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
@@ -104,7 +104,7 @@ def lock_files(folder: Path, split: str) -> list[Path]:
 
 def leftovers(folder: Path, split: str) -> list[Path]:
     """Hidden files that a killed run left, of this split or shared by all splits; its locks are not among them."""
-    shared = ["dict.txt", "manifest.json", *FILES]
+    shared = ["dict.txt", "manifest.json", *file_names()]
     names = [f"{split}.bin", f"{split}.idx", *shared]
     return [path for name in names for path in folder.glob(f".{name}.*.tmp")]
 
@@ -132,7 +132,7 @@ def check_vocabulary(
     description = tokenizer.description()
     if manifest and manifest["tokenizer"] != description:
         raise ValueError(f"{folder} was binarized with another tokenizer: write to another folder.")
-    if _has_tokenizer(folder) and load_tokenizer(folder).description() != description:
+    if has_own_files(folder) and load_tokenizer(folder).description() != description:
         raise ValueError(f"{folder} has the files of another tokenizer than the given one: write to another folder.")
 
 
@@ -140,12 +140,8 @@ def write_vocabulary(folder: Path, tokenizer: Tokenizer, vocabulary: Vocabulary)
     """Write dict.txt and the tokenizer's files if they are missing. Call it under the folder's lock."""
     if not (folder / "dict.txt").exists():
         vocabulary.save(folder / "dict.txt")
-    if not _has_tokenizer(folder):
+    if not has_own_files(folder):
         tokenizer.save(folder)
-
-
-def _has_tokenizer(folder: Path) -> bool:
-    return any(all((folder / name).is_file() for name in files) for files, _ in KINDS)
 
 
 def clear_parts(parts: Path) -> None:

@@ -1,9 +1,8 @@
-"""Tokenizers: text <-> tokenizer ids, four kinds with one interface.
+"""Tokenizers: text <-> tokenizer ids, all kinds with one interface; `registry.TOKENIZERS` has those of extensions too.
 
 base               the interface; tokens -> the characters that they cover
 byte_level_bpe     as in RoBERTa and GPT-2, with a fast engine
 sentencepiece      as in XLM-R
-character_bpe      on words, as in BERT
 whitespace         the symbols of dict.txt as they stand, as in fairseq without a BPE
 additions          any of these with added tokens, as Hugging Face has them
 huggingface        Hugging Face's files               -> such a tokenizer, and the symbols of its ids
@@ -15,36 +14,36 @@ training           text files -> a sample of them -> a tokenizer
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from roberta_plugin.data.tokenizers import (
-    additions,
-    byte_level_bpe,
-    character_bpe,
-    huggingface,
-    sentencepiece,
-    whitespace,
-)
+from roberta_plugin.data.tokenizers import additions, huggingface, sentencepiece, whitespace
 from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.registry import TOKENIZERS
 
-# files of each kind, and the function that reads them
-KINDS: tuple[tuple[tuple[str, ...], Callable[[Path], Tokenizer]], ...] = (
-    (byte_level_bpe.FILES, byte_level_bpe.ByteLevelBpe.load),
-    (sentencepiece.FILES, sentencepiece.SentencePiece.load),
-    (character_bpe.FILES, character_bpe.CharacterBpe.load),
-    (whitespace.FILES, whitespace.Whitespace.load),
-)
-FILES = (*(name for files, _ in KINDS for name in files), additions.FILE)
-"""Names of the files of all kinds."""
 WORDS_ALONE = (
     "If the symbols of dict.txt are the words of the text themselves, as fairseq-preprocess has them without a BPE, "
     "give --tokenizer whitespace, and where no model is named, that dict.txt as --dict."
 )
 
 
-def _kinds_in(folder: Path) -> list[tuple[tuple[str, ...], Callable[[Path], Tokenizer]]]:
-    return [(files, load) for files, load in KINDS if all((folder / name).is_file() for name in files)]
+def file_names() -> tuple[str, ...]:
+    """Names of the files of all kinds."""
+    return (*(name for entry in TOKENIZERS.values() for name in entry.files), additions.FILE)
+
+
+def has_own_files(folder: Path) -> bool:
+    """True if a folder has all files of a kind of ours."""
+    return bool(_kinds_in(folder))
+
+
+def _kinds_in(folder: Path) -> list[str]:
+    """The kinds whose files a folder has."""
+    return [kind for kind, entry in TOKENIZERS.items() if all((folder / name).is_file() for name in entry.files)]
+
+
+def _files_of(kind: str) -> str:
+    return " and ".join(TOKENIZERS[kind].files)
 
 
 def is_of_hugging_face(folder: Path) -> bool:
@@ -52,8 +51,8 @@ def is_of_hugging_face(folder: Path) -> bool:
 
     XLM-R's folders there have sentencepiece.bpe.model too, and no dict.txt, by which ours is known.
     """
-    kinds = [files for files, _ in _kinds_in(folder)]
-    is_own = kinds and (kinds != [sentencepiece.FILES] or (folder / "dict.txt").is_file())
+    kinds = _kinds_in(folder)
+    is_own = kinds and (kinds != [sentencepiece.SentencePiece.name] or (folder / "dict.txt").is_file())
     return huggingface.is_in(folder) and not is_own
 
 
@@ -81,21 +80,21 @@ def load_tokenizer(folder: str | os.PathLike[str], *, symbols: Sequence[str] | N
         return huggingface.load(folder)
     kinds = _kinds_in(folder)
     if len(kinds) > 1:
-        names = "; and ".join(" and ".join(files) for files, _ in kinds)
+        names = "; and ".join(map(_files_of, kinds))
         raise ValueError(
             f"{folder} holds two tokenizers: {names}. Delete the files of the one that dict.txt does not belong to."
         )
-    for files, load in kinds:
-        tokenizer = load(folder)
+    for kind in kinds:
+        tokenizer: Tokenizer = TOKENIZERS.load(kind, "tokenizer").load(folder)
         if huggingface.is_in(folder) and huggingface.merges_of(folder) != getattr(tokenizer, "merges", None):
             raise ValueError(
-                f"{folder} holds two tokenizers: {' and '.join(files)}; and another one in Hugging Face's files "
+                f"{folder} holds two tokenizers: {_files_of(kind)}; and another one in Hugging Face's files "
                 f"({huggingface.TOKENIZER}, {huggingface.VOCABULARY}, {huggingface.MERGES}). Delete the files of one."
             )
         return additions.load_additions(tokenizer, folder)
     words_alone = f" {WORDS_ALONE}" if (folder / "dict.txt").is_file() else ""
-    theirs = ((huggingface.TOKENIZER,), (huggingface.VOCABULARY, huggingface.MERGES))
-    needed = "; or ".join(" and ".join(files) for files in (*(files for files, _ in KINDS), *theirs))
+    theirs = (huggingface.TOKENIZER, f"{huggingface.VOCABULARY} and {huggingface.MERGES}")
+    needed = "; or ".join((*map(_files_of, TOKENIZERS), *theirs))
     raise FileNotFoundError(
         f"No tokenizer in {folder}{'' if folder.exists() else ', which does not exist'}: looked for {needed}. Name the "
         f"folder that holds these files, or make them with `roberta tokenizer train`.{words_alone}"

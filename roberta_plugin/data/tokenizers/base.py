@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 """The first symbols of every model, by their ids."""
-MASK = "<mask>"
+MASK, UNKNOWN = "<mask>", "<unk>"
 MADE_UP = "madeupword"  # fairseq's padding symbols, which never occur in text
 
 

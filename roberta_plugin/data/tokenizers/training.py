@@ -17,7 +17,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol
@@ -37,15 +37,15 @@ from roberta_plugin.data.text_inputs import (
 )
 from roberta_plugin.data.text_inputs_files import BadLineError, TextInput
 from roberta_plugin.data.text_inputs_tables import groups_of
-from roberta_plugin.data.tokenizers import FILES
-from roberta_plugin.data.tokenizers.base import MADE_UP, Tokenizer
+from roberta_plugin.data.tokenizers import file_names
+from roberta_plugin.data.tokenizers.base import MADE_UP, UNKNOWN, Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
-from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, WORD_START, CharacterBpe
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
 from roberta_plugin.data.tokenizers.whitespace import Whitespace, is_word, words_of
 from roberta_plugin.files import hidden_folder, leftovers, sync_folder, write_text
 from roberta_plugin.progress import Progress
 from roberta_plugin.record import option_name
+from roberta_plugin.registry import TOKENIZERS
 from roberta_plugin.settings import REQUIRED, setting
 
 # Symbols of a model, <s> <pad> </s> <unk> and <mask> included, are a multiple of this: products with 8 n columns are
@@ -55,8 +55,7 @@ _NUM_SPECIALS = 5
 _PADDING_FACTOR = 8
 # The number of threads affects the rounding of sums, so it is the same on all machines.
 _SENTENCEPIECE_THREADS = 8
-_MIN_FREQUENCY = 2
-_FILES = ("dict.txt", *FILES)
+MIN_FREQUENCY = 2
 _STAGED = "tokenizer"  # in the name of the hidden folder in which they are written
 
 
@@ -66,9 +65,8 @@ class TokenizerSettings(InputSettings):
 
     kind: str = setting(
         "byte_level_bpe",
-        "byte_level_bpe: as in RoBERTa and GPT-2; sentencepiece: as in XLM-R, for many languages; character_bpe: on "
-        "words, as in BERT; whitespace: the words between white space",
-        choices=("byte_level_bpe", "sentencepiece", "character_bpe", "whitespace"),
+        "; ".join(f"{kind}: {entry.about}" for kind, entry in TOKENIZERS.items()),
+        choices=lambda: tuple(TOKENIZERS),
     )
     input: tuple[str, ...] = setting(
         (), "text files, URLs, quoted patterns, or - for standard input", nargs="+", metavar="FILE"
@@ -107,8 +105,8 @@ class TokenizerSettings(InputSettings):
     min_frequency: int | None = setting(
         None,
         "a pair, or of whitespace a word, must occur this often to become a token (not for sentencepiece)",
-        goes_with={"kind": ("byte_level_bpe", "character_bpe", "whitespace")},
-        default_text=_MIN_FREQUENCY,
+        goes_with={"kind": lambda: tuple(kind for kind, entry in TOKENIZERS.items() if entry.has_frequency)},
+        default_text=MIN_FREQUENCY,
         smallest=1,
     )
     no_progress: bool = setting(False, "show no progress")
@@ -116,9 +114,9 @@ class TokenizerSettings(InputSettings):
     character_coverage: float = 0.9995
     """For sentencepiece: share of the text's characters that get a piece; the others are unknown."""
     max_characters: int = 1000
-    """For character_bpe: number of characters that get a piece, the most frequent ones; the others are unknown."""
+    """For a BPE of characters: number of characters with a piece, the most frequent ones; the others are unknown."""
     language: str = "en"
-    """For character_bpe: language code for Moses' rules."""
+    """For a BPE of characters: language code for Moses' rules."""
 
 
 class Listed(Protocol):
@@ -142,7 +140,7 @@ def train_tokenizer(settings: TokenizerSettings, *, listed: Listed | None = None
     if settings.dictionary is None and bool(settings.input) == (settings.corpora is not None):
         raise ValueError("Give the text to train on as --input FILE ... or as --corpora DIR, one of the two.")
     folder = settings.output_dir
-    present = [name for name in _FILES if (folder / name).exists()]
+    present = [name for name in _files() if (folder / name).exists()]
     is_unfinished = "dict.txt" not in present and leftovers(folder / _STAGED)
     if present and not is_unfinished and not settings.overwrite:
         raise FileExistsError(f"{folder} already holds {present[0]}: write to another folder, or add --overwrite.")
@@ -156,7 +154,7 @@ def train_tokenizer(settings: TokenizerSettings, *, listed: Listed | None = None
     if not any(line and not line.isspace() for lines in sample.lines() for line in lines):
         names = str(settings.corpora or ", ".join(settings.input))
         raise ValueError(f"{names}: there is no text to train a tokenizer on, only blank lines or nothing.")
-    tokenizer = _TRAINERS[settings.kind](sample, settings)
+    tokenizer: Tokenizer = TOKENIZERS.load(settings.kind, "train")(sample, settings)
     counts = count_ids(tokenizer, sample)
     if isinstance(tokenizer, SentencePiece):
         _write(tokenizer, counts, folder, order=range(len(CONTROLS), len(counts)), padding_factor=1)
@@ -165,6 +163,10 @@ def train_tokenizer(settings: TokenizerSettings, *, listed: Listed | None = None
         unknown = tokenizer.symbols.index(UNKNOWN) if UNKNOWN in tokenizer.symbols else -1
         _write(tokenizer, counts, folder, order=by_frequency[by_frequency != unknown].tolist())
     return tokenizer
+
+
+def _files() -> tuple[str, ...]:
+    return ("dict.txt", *file_names())
 
 
 def _check_taken_as_it_is(settings: TokenizerSettings) -> None:
@@ -203,7 +205,8 @@ def _sample_of(settings: TokenizerSettings) -> TextSample:
     return sample
 
 
-def _train_byte_level_bpe(sample: TextSample, settings: TokenizerSettings) -> ByteLevelBpe:
+def train_byte_level_bpe(sample: TextSample, settings: TokenizerSettings) -> ByteLevelBpe:
+    """Merges of the most frequent pairs, from single bytes on."""
     from tokenizers import Tokenizer as HuggingFaceTokenizer
     from tokenizers import models, pre_tokenizers, trainers
 
@@ -213,7 +216,7 @@ def _train_byte_level_bpe(sample: TextSample, settings: TokenizerSettings) -> By
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=settings.vocab_size,
-        min_frequency=settings.min_frequency or _MIN_FREQUENCY,
+        min_frequency=settings.min_frequency or MIN_FREQUENCY,
         initial_alphabet=BYTE_CHARACTERS,
         special_tokens=[],
         show_progress=not settings.no_progress and sys.stderr.isatty(),
@@ -226,7 +229,7 @@ def _train_byte_level_bpe(sample: TextSample, settings: TokenizerSettings) -> By
     )
 
 
-def _train_sentencepiece(sample: TextSample, settings: TokenizerSettings) -> SentencePiece:
+def train_sentencepiece(sample: TextSample, settings: TokenizerSettings) -> SentencePiece:
     """The unigram model; the trainer holds all lines in memory."""
     import sentencepiece
 
@@ -249,61 +252,20 @@ def _train_sentencepiece(sample: TextSample, settings: TokenizerSettings) -> Sen
     return SentencePiece(model.getvalue())
 
 
-def _train_character_bpe(sample: TextSample, settings: TokenizerSettings) -> CharacterBpe:
-    """Character-level BPE on words by Moses' rules."""
-    import tokenizers
-    from tokenizers import models, pre_tokenizers, trainers
-
-    counts: Counter[str] = Counter()
-    for lines in sample.lines():
-        counts.update("".join(lines))
-    frequent = sorted((each for each in counts if not each.isspace()), key=lambda each: (-counts[each], each))
-    characters = [each for each in frequent if each != WORD_START][: settings.max_characters]  # the most frequent ones
-    if settings.vocab_size < len(characters) + 2:
-        raise ValueError(
-            f"--vocab-size must be at least {len(characters) + 2}, for the {len(characters)} most frequent characters "
-            f"of the text, got {settings.vocab_size}."
-        )
-    trained = tokenizers.Tokenizer(models.BPE(unk_token=UNKNOWN))
-    trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = trainers.BpeTrainer(
-        vocab_size=settings.vocab_size,
-        min_frequency=settings.min_frequency or _MIN_FREQUENCY,
-        initial_alphabet=[WORD_START, *characters],
-        limit_alphabet=len(characters) + 1,  # the trainer chooses between equally frequent ones at random
-        special_tokens=[UNKNOWN],
-        show_progress=not settings.no_progress and sys.stderr.isatty(),
-    )
-    cut = CharacterBpe(trained.to_str(), language=settings.language)
-    with Progress("read", sample.num_bytes, is_shown=not settings.no_progress) as bar:
-        trained.train_from_iterator(
-            ([" ".join(cut.words(line)) for line in lines] for lines in sample.lines(progress=bar)), trainer
-        )
-    return CharacterBpe(trained.to_str(), language=settings.language)
-
-
-def _train_whitespace(sample: TextSample, settings: TokenizerSettings) -> Whitespace:
+def train_whitespace(sample: TextSample, settings: TokenizerSettings) -> Whitespace:
     """The most frequent words."""
     counts: Counter[str] = Counter()
     with Progress("read", sample.num_bytes, is_shown=not settings.no_progress) as bar:
         for lines in sample.lines(progress=bar):
             for line in lines:
                 counts.update(words_of(line))
-    least = settings.min_frequency or _MIN_FREQUENCY
+    least = settings.min_frequency or MIN_FREQUENCY
     words = [
         word for word, count in counts.items() if count >= least and is_word(word) and not word.startswith(MADE_UP)
     ]
     if not words:
         raise ValueError(f"No word of the text occurs {least} times: give more text, or a smaller --min-frequency.")
     return Whitespace(sorted(words, key=lambda word: (-counts[word], word))[: settings.vocab_size])
-
-
-_TRAINERS: dict[str, Callable[[TextSample, TokenizerSettings], Tokenizer]] = {
-    "byte_level_bpe": _train_byte_level_bpe,
-    "sentencepiece": _train_sentencepiece,
-    "character_bpe": _train_character_bpe,
-    "whitespace": _train_whitespace,
-}
 
 
 def count_ids(tokenizer: Tokenizer, sample: TextSample) -> NDArray[np.int64]:
@@ -335,7 +297,7 @@ def _write_files(tokenizer: Tokenizer, dictionary: str, folder: Path) -> None:
         write_text(staged / "dict.txt", dictionary)
         # dict.txt is removed first and comes last, so a folder with a dict.txt is complete. Files of another kind are
         # removed, or the folder would hold two tokenizers.
-        for name in _FILES:
+        for name in _files():
             (folder / name).unlink(missing_ok=True)
         for path in sorted(staged.iterdir(), key=lambda path: path.name == "dict.txt"):
             os.replace(path, folder / path.name)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roberta_plugin.data.tokenizers import FILES, load_tokenizer
+from roberta_plugin.data.tokenizers import file_names, load_tokenizer
 from roberta_plugin.data.tokenizers.additions import FILE, AddedToken, base_of, symbol_of, with_additions
 from roberta_plugin.data.tokenizers.base import join_ids, locate_words
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS
@@ -191,7 +191,7 @@ def test_files_that_do_not_fit_are_named(tokenizer, tmp_path, content, message):
 
 def test_another_tokenizer_in_its_place_leaves_nothing_of_it(tokenizer, tmp_path):
     with_additions(tokenizer, [AddedToken("[E1]")]).save(tmp_path / "own")
-    assert FILE in FILES
+    assert FILE in file_names()
     train_tokenizer("sentencepiece", [tmp_path / "text.txt"], vocab_size=30, folder=tmp_path / "own")
     assert load_tokenizer(tmp_path / "own").name == "sentencepiece"
     assert not (tmp_path / "own" / FILE).exists()

@@ -25,7 +25,6 @@ from roberta_plugin.json_files import parse_json
 
 FILES = ("character_bpe.json",)
 WORD_START = "\u2581"
-UNKNOWN = "<unk>"
 _MAX_REMEMBERED_WORDS = 2**18
 
 
