@@ -143,7 +143,7 @@ def test_segments_go_to_the_tokens_where_there_is_no_table(caplog):
     """Without segments in the data all tokens are of the first one: the same probabilities, as with learned positions."""
     caplog.set_level(logging.INFO)
     paired = sequence_model(**ROTARY).eval()
-    plain = FastRobertaModel.build_model(options(**ROTARY), TinyTask(num_symbols=120)).eval()
+    plain = FastRobertaModel.build_model(options(**ROTARY), TinyTask()).eval()
     plain.load_state_dict(paired.state_dict())
     assert "that of the first segment is added to the tokens" in caplog.text
     tokens, *_ = make_batch()
