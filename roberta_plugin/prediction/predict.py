@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.conversion.portable import usual_kind
 from roberta_plugin.data.text_inputs_ahead import read_when_ready
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of, kind_of_task
@@ -169,8 +170,9 @@ def kind_of_model(hub: RobertaHub) -> str:
     if not heads:
         settings = hub.trained_on.get("settings", {})
         return next((name for name, kind in classes.items() if kind.is_described_by(settings)), "fill_mask")
-    if all(hub.num_classes(head) > 1 for head in heads):
-        return "classification"
+    usual = usual_kind(min(hub.num_classes(head) for head in heads))
+    if usual is not None and kind_class(usual).has_labels:
+        return usual
     raise ValueError(
         f"The checkpoint does not say what its head {heads[0]} with one output was trained for: give --task-kind, one "
         f"of {', '.join(task_kinds())}."
