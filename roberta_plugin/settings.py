@@ -51,7 +51,8 @@ def setting(default: Any, help_text: str, *, on_resume: OnResume = "same", **mor
         excludes            fields that cannot be given together with this one
 
     `on_resume` says of an option of fairseq-train what may change when a run resumes (`launch/resume_policy.py`). By
-    default, another value is refused.
+    default, another value is refused. With `changes_input=True`, fairseq-train itself goes on with another value, and
+    warns that the model reads something else.
 
     `road` names what of a command the option is for, where the command has several ways: `check_roads` refuses it on
     the others.

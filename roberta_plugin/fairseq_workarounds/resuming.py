@@ -42,13 +42,12 @@ _OPTIMIZERS = {
     "MemoryEfficientFP16Optimizer": {"FP16Optimizer"},
 }
 _OF_NO_HEAD = {"data", "seed", "finetune_from_model", "ddp_backend"}  # options of the tasks
-# Options that decide which blocks an epoch has, their order and segments; another value is allowed, and named. So it is
-# of options that go with an --input-format.
+# Options that decide which blocks an epoch has and their order; another value is allowed, and named. So are
+# options that go with an --input-format, and of those that say it themselves (`setting(..., changes_input=True)`).
 _OF_TEXT = (
     "input_format",
     "sample_break_mode",
     "tokens_per_sample",
-    "alternating_segments",
     "corpus_alpha",
     "pack_sequences",
     "seed",
@@ -368,14 +367,18 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     except ValueError as error:
         raise ValueError(f"{error} {remedy}.") from None
     saved = saved_options(state)[0]
-    options = getattr(type(trainer.task), "__dataclass", None)
-    of_format = (
-        [item.name for item in fields(options) if "input_format" in item.metadata.get("goes_with", {})]
-        if options
-        else []
-    )
-    if different := _different_options({name: saved.get(name) for name in (*_OF_TEXT, *of_format)}, trainer.cfg.task):
+    names = (*_OF_TEXT, *_of_input(getattr(type(trainer.task), "__dataclass", None)))
+    if different := _different_options({name: saved.get(name) for name in names}, trainer.cfg.task):
         logger.warning(f"{path} was trained with other options: {listed(different)}. {remedy}.")
+
+
+def _of_input(options: Any) -> list[str]:
+    """The fields of a task's options that change its inputs."""
+    return [
+        item.name
+        for item in (fields(options) if options else ())
+        if item.metadata.get("changes_input") or "input_format" in item.metadata.get("goes_with", {})
+    ]
 
 
 def warn_of_other_start(trainer: Any, state: Mapping[str, Any], path: Path) -> list[str]:

@@ -58,8 +58,8 @@ class Head(nn.Module):
     """A head on top of an encoder, with fresh weights."""
 
     kind: ClassVar[str]
-    reads: ClassVar[Literal["first", "all", "sentences"]]
-    """Its input: features of each <s> (B, 1, D), of all tokens (B, T, D), or of the <s> of each sentence (V, D)."""
+    reads: ClassVar[Literal["first", "all", "places"]]
+    """Its input: features of each <s> (B, 1, D), of all tokens (B, T, D), or of places that the batch names (V, D)."""
 
     def __init__(self, encoder: Encoder, **sizes: Any) -> None:
         super().__init__()

@@ -179,20 +179,20 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         features = self.predicted_features(src_tokens, positions, in_parts=in_parts, **layout)
         return features.reshape(-1, 1, features.size(-1))  # (B, 1, D) or (1, S, D) -> (S, 1, D)
 
-    def sentence_features(self, src_tokens: Tensor, sentences: Mapping[str, Any], **layout: Any) -> Tensor:
-        """Features (V, D) of the <s> of V sentences; the last layer computes no others.
+    def place_features(self, src_tokens: Tensor, places: Mapping[str, Any], **layout: Any) -> Tensor:
+        """Features (V, D) of V places in the rows; the last layer computes no others.
 
         Outside of training, rows go through the encoder in parts of `POSITIONS_AT_ONCE`, so that a document of any
         length can be scored.
 
         Args:
             src_tokens: ids (B, T).
-            sentences: {"positions" (B, Q), "index" (V,)} and, in a packed row, {"cu_seqlens" (S + 1,), "max_seqlen"}:
-                the positions that are computed, and which of them is which sentence.
+            places: {"positions" (B, Q), "index" (V,)} and, in a packed row, {"cu_seqlens" (S + 1,), "max_seqlen"}:
+                the positions that are computed, and which of them is which place.
             layout: has_padding, packing and segments of the forward.
         """
-        features = self.predicted_features(src_tokens, sentences, in_parts=not self.training, **layout)
-        return features.flatten(0, 1)[sentences["index"]]  # (B, Q, D) -> (V, D)
+        features = self.predicted_features(src_tokens, places, in_parts=not self.training, **layout)
+        return features.flatten(0, 1)[places["index"]]  # (B, Q, D) -> (V, D)
 
     def predicted_features(
         self, src_tokens: Tensor, predicted: Mapping[str, Any], *, in_parts: bool, **layout: Any
@@ -382,7 +382,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             masked_tokens: bool (B, T).
             predicted: {"positions" (B, Q), "labels" (B, Q)} and, in a packed row, {"cu_seqlens" (S + 1,),
                 "max_seqlen"}: the loss is the summed cross-entropy of the labels that are not <pad>, in nats and fp32.
-                With a sentence head: the sentences that it scores, as `extensions/summaries/layout.py` describes them.
+                With a head that reads places: the `places` of `RobertaEncoder.place_features`, and what the head takes.
             pooled: see `RobertaEncoder.vectors`; takes no other layout.
             has_padding: whether a row is padded; None looks at the tokens, which costs a device-to-host sync.
             packing: {"positions" (1, T), "cu_seqlens" (S + 1,), "max_seqlen"}: the row holds S sequences end to end.
@@ -398,12 +398,12 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         chosen: Any = None if head is None else self._head(head)
         reads = None if chosen is None else chosen.reads
         asked = {"head": head is not None, "features_only": features_only, "masked_tokens": masked_tokens is not None}
-        asked |= {"predicted": predicted is not None and reads != "sentences", "pooled": pooled is not None}
+        asked |= {"predicted": predicted is not None and reads != "places", "pooled": pooled is not None}
         if sum(asked.values()) > 1:
             names = " and ".join(name for name, is_given in asked.items() if is_given)
             raise ValueError(f"{names} ask for different results of the same call: give one of them.")
-        if reads == "sentences" and predicted is None:
-            raise ValueError(f"The head {head!r} scores sentences: give `predicted`, their first positions.")
+        if reads == "places" and predicted is None:
+            raise ValueError(f"The head {head!r} reads places: give `predicted`, their positions.")
         if return_all_hiddens and predicted is not None:
             raise ValueError("return_all_hiddens needs all positions, and predicted gives some: leave one out.")
         if windows is not None and (reads != "first" or return_all_hiddens):
@@ -411,8 +411,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         if pooled is not None:
             return self.encoder.vectors(src_tokens, pooled), {"inner_states": None}
         layout = {"has_padding": has_padding, "packing": packing, "segments": segments}
-        if reads == "sentences":
-            vectors = self.encoder.sentence_features(src_tokens, predicted, **layout)
+        if reads == "places":
+            vectors = self.encoder.place_features(src_tokens, predicted, **layout)
             return chosen(vectors, predicted), {"inner_states": None}
         if predicted is not None:
             return self.encoder.masked_lm_loss(src_tokens, predicted, **layout)  # type: ignore[no-any-return]

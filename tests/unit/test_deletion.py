@@ -32,7 +32,7 @@ WORDS = {
     "sentence_transformers": r"[\"']sentence-transformers[\"']|SentenceTransformer|sentence_transformers\.|import sentence_tr|modules\.json|_Pooling",
     "spans": r'"question_answering"|QuestionAnswering|"squad[12]?"|Squad[A-Z2]|SpanLogits|SpanHead|answerable|null_threshold|span_outputs',
     "studies": r"\bstud(y|ies)\b",
-    "summaries": r'Summar(y|ies|ization)[A-Z]|"summary"|"summaries"|cnn_dailymail|DocumentsDataset|SentenceHead|sentence_logits|alternating_segments',
+    "summaries": r'Summar(y|ies|ization)[A-Z]|"summary"|"summaries"|cnn_dailymail|DocumentsDataset|\bSentenceHead|sentence_(logits|features|layers)|alternating_segments|length_share|trigram|== "sentences"',
     "tagging": r'"tagging"|\bTagging|roberta_tagging|TokenHead|token_labels|"conll2003"|"wnut17"|valid_sequences',
     "texts": r'"multi_label(?!_classification)|MultiLabel|"multi-label"|label_separator|pair_ranking|PairRanking|"MNLI"|"XNLI"',
 }

@@ -25,7 +25,7 @@ class SentenceHead(Head):
     """
 
     kind = "sentence"
-    reads = "sentences"
+    reads = "places"
 
     def __init__(self, encoder: Encoder, *, num_layers: int) -> None:
         super().__init__(encoder)

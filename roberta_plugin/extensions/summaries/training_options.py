@@ -23,7 +23,9 @@ class SummarizationConfig(FineTuningConfig):
         smallest=0,
     )
     alternating_segments: bool = setting(
-        False, "give the sentences segments 0 and 1 in turn, as BertSum does; for a model with segment embeddings"
+        False,
+        "give the sentences segments 0 and 1 in turn, as BertSum does; for a model with segment embeddings",
+        changes_input=True,
     )
 
 
