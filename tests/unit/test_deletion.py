@@ -26,6 +26,7 @@ WORDS = {
     "embeddings": r'"embedding"|EmbeddingDataset|RobertaEmbedding|embedding_loss|mini_batch_size|negative_column|score_range',
     "modernbert": r"""["'.]modernbert["'. ]|import modernbert|\bModernBert""",
     "onnx": r"""["']onnx["']|Onnx|ONNX_|onnxruntime|onnx_outputs|--to onnx|model\.onnx""",
+    "masks": r"extensions[./]masks",
     "own_tables": r'"custom"|CustomOptions',
     "peft": r"""["']peft["']|--to peft|\bPeft|adapter_config|import peft""",
     "pronouns": r"phrase_|pronoun|Phrase|SchemaInputs|schema_(inputs|examples)",
@@ -38,10 +39,11 @@ WORDS = {
 }
 """What an extension's name looks like in code; others are known by their own name, in quotes or as a module."""
 LEAKS = {
-    **{"choices": 7, "embeddings": 9, "masks": 1, "spans": 9, "summaries": 12},
-    **{"tagging": 15},
-    "bert_pairs": 1,  # the numbers of the paper's Table 2, which studies compare with
-}
+    "choices": 4,
+    "embeddings": 1,
+    "spans": 7,
+    "tagging": 3,
+}  # a line each
 """How many files of the trunk still name an extension that is not listed with 0; it only ever falls."""
 PROGRAM = """
 import io, sys
