@@ -209,7 +209,7 @@ def test_the_batch_stays_the_same_on_fewer_gpus_and_hours_are_those_of_the_gpus_
         (["--max-tokens=8192"], ["--grow-max-tokens"], ["--grow-tokens-per-sample", "--lr-stages"]),
         (["--tokens-per-sample", "64"], ["--grow-tokens-per-sample"], ["--grow-max-tokens"]),
         (["--arch", "fast_roberta_base"], ["--encoder-layers", "--encoder-embed-dim"], ["--init-std"]),
-        (["--input-format", "segment-pair"], ["--grow-tokens-per-sample", "--sample-break-mode"], ["--max-tokens"]),
+        (["--input-format", "doc-sentences"], ["--grow-tokens-per-sample", "--sample-break-mode"], ["--max-tokens"]),
     ],
 )
 def test_an_option_of_the_user_takes_the_place_of_those_that_only_go_with_the_recipes(given, gone, kept, tiny_data_bin):
