@@ -1,4 +1,7 @@
-"""The answers of the masked LM: the words for `<mask>`, and how acceptable a text is."""
+"""The answers of the masked LM: the words for `<mask>`, and how acceptable a text is.
+
+kind    fill_mask: a text with <mask> -> the most probable tokens; score: a text -> how acceptable it is
+"""
 
 from roberta_plugin.registry import Extension, KindEntry
 
@@ -7,9 +10,7 @@ EXTENSION = Extension(
     __name__,
     position=10,
     kinds={
-        "fill_mask": KindEntry("roberta_plugin.finetuning.kinds.masked_lm:FillMask", "text", options=("top_k",)),
-        "score": KindEntry(
-            "roberta_plugin.finetuning.kinds.masked_lm:TextScore", "text", options=("score", "per_token")
-        ),
+        "fill_mask": KindEntry(".kind:FillMask", "text", options=("top_k",)),
+        "score": KindEntry(".kind:TextScore", "text", options=("score", "per_token")),
     },
 )

@@ -3,8 +3,6 @@
 Extensions register them (`registry.KINDS`); a kind with a loss of its own has a `KindTraining`
 (`finetuning/training.py`).
 
-    masked_lm           a text with <mask>         -> the most probable tokens; a text -> how acceptable it is
-
 What the classes are made of:
 
     base                what every kind offers
