@@ -37,7 +37,8 @@ def compose(base: type[T], registry: Registry[str], *, name: str, module: str) -
             _leave_out(each, registry, error)
             continue
         slices.append(added)
-    return _composed(base, tuple(slices), name, module)
+    made: type[T] = _composed(base, tuple(slices), name, module)  # type: ignore[arg-type]  # classes are hashable
+    return made
 
 
 def _load(name: str, registry: Registry[str], owners: dict[str, str]) -> type[Any]:

@@ -243,7 +243,8 @@ def training(prepared: Prepared) -> Training:
     """`Benchmark.training`: by the size of the data."""
     num_examples = len(prepared.split("train"))
     by_size = next(training for below, training in SIZES if num_examples < below)
-    return replace(by_size, **table_kind(prepared.settings).grid())
+    values: Any = table_kind(prepared.settings).grid()
+    return replace(by_size, **values)
 
 
 def details(prepared: Prepared, part: PreparedSplit, outcome: Outcome) -> dict[str, Any]:
