@@ -167,7 +167,7 @@ def test_a_tokenizer_that_is_not_the_one_of_the_data_is_found(data_bin, inspecte
     elif change == "deletion":
         (data_bin / "encoder.json").unlink()
     else:
-        (data_bin / "character_bpe.json").write_text("{}")
+        (data_bin / "whitespace.json").write_text("{}")
     shown = inspected(code=1)
     assert "fault: " in shown and "train: sound" in shown
 

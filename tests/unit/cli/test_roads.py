@@ -11,6 +11,7 @@ import json
 import pytest
 
 from roberta_plugin.cli import OWN_VERBS, build_parser, main
+from roberta_plugin.registry import FORMATS
 from tests.tiny_tokenizers import byte_level_bpe
 
 LOOKS = {"--dry-run", "--report-only", "--grid-only"}
@@ -119,10 +120,10 @@ ROADS = {
     },
     "import": {"--allow-pickle": "tok --allow-pickle --output-dir o"},
     "export": {
-        "--layout": "m --to onnx --output-dir o --layout 2019",
-        "--half": "m --to onnx --output-dir o --half",
-        "--int8": "m --to fairseq --output-dir o --int8 text",
-        "--private": "m --to onnx --output-dir o --private",
+        "--layout": "m --to huggingface --output-dir o --layout 2019",
+        "--half": "m --to huggingface --output-dir o --half",
+        **({"--int8": "m --to fairseq --output-dir o --int8 text"} if "onnx" in FORMATS else {}),
+        "--private": "m --to huggingface --output-dir o --private",
     },
     "launch": {
         "--container-runtime": "--output-dir o --container-runtime apptainer -- bin",

@@ -27,6 +27,7 @@ from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.hub import RobertaHub
+from tests.needed_extensions import needs
 from tests.refusals import refused
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_checkpoints import Payload
@@ -515,6 +516,7 @@ def test_the_commands_do_the_same(ours, theirs, tmp_path, capsys):
     assert "There is no" in capsys.readouterr().err
 
 
+@needs("sentence_transformers")
 def test_what_is_not_followed_is_said_at_every_start(ours, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
     folder = exported(ours, tmp_path / "st", "sentence-transformers").folder
@@ -554,6 +556,7 @@ def test_camemberts_symbols_change_places():
 
 
 @pytest.mark.parametrize("kind", ["single", "tagging", "summary", "fill_mask", "pronoun"])
+@needs("sentence_transformers")
 def test_an_export_without_a_head_or_with_one_that_was_not_trained_says_so(tmp_path, kind, caplog):
     ours = write_predictor(tmp_path / "ours", kind, encoder_layers=1)
     has_stale_head = kind not in ("fill_mask", "pronoun")
@@ -591,6 +594,7 @@ def test_an_export_without_a_head_or_with_one_that_was_not_trained_says_so(tmp_p
         ({"modules.json": "pool"}, r"names pool, and .*pool/config.json is missing", FileNotFoundError),
     ],
 )  # fmt: skip
+@needs("sentence_transformers")
 def test_parts_that_modules_json_names_are_read_or_refused(ours, tmp_path, changes, words, error):
     """Each was read as the mean of the features, in silence."""
     folder = exported(ours, tmp_path / "theirs", "sentence-transformers").folder
@@ -604,6 +608,7 @@ def test_parts_that_modules_json_names_are_read_or_refused(ours, tmp_path, chang
     refused(words, read_any, folder, error=error)
 
 
+@needs("sentence_transformers")
 def test_a_missing_mark_of_sentence_transformers_is_named(ours, tmp_path):
     folder = exported(ours, tmp_path / "theirs", "sentence-transformers").folder
     (folder / "config_sentence_transformers.json").unlink()

@@ -17,6 +17,7 @@ from roberta_plugin.conversion.named_models import hub_name, local_path
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.hub import RobertaHub
 from tests.hub_server import running_hub
+from tests.needed_extensions import needs
 from tests.refusals import refused
 from tests.tiny_conversions import exported, opened, write_checkpoint
 
@@ -153,6 +154,7 @@ def test_a_model_by_name_is_imported_once_by_commit_also_by_two_at_once(hub, the
     assert imported(tmp_path) == tmp_path
 
 
+@needs("onnx")
 def test_the_files_of_an_export_to_onnx_come_and_graphs_of_others_do_not(hub, theirs):
     files = {path.name: path.read_bytes() for path in theirs.iterdir()}
     graph = dict.fromkeys(("model.onnx", "dict.txt", "encoder.json", "a.py"), b"x")
@@ -163,6 +165,7 @@ def test_the_files_of_an_export_to_onnx_come_and_graphs_of_others_do_not(hub, th
     assert not {"model.onnx", "checkpoint-5"} & {path.name for path in local_path(NAME).iterdir()}
 
 
+@needs("sentence_transformers")
 def test_a_folder_of_sentence_transformers_and_one_with_tokenizer_json_alone_are_whole(hub, ours, tmp_path):
     folder = exported(ours, tmp_path / "sentences", "sentence-transformers").folder
     for name in ("vocab.json", "merges.txt", "special_tokens_map.json"):
@@ -174,6 +177,7 @@ def test_a_folder_of_sentence_transformers_and_one_with_tokenizer_json_alone_are
     assert torch.equal(by_name.embed(["good or bad"]), by_path.embed(["good or bad"]))
 
 
+@needs("sentence_transformers")
 def test_what_indexes_name_is_fetched_whatever_it_is_called(hub, ours, theirs, tmp_path):
     """A Pooling part in a folder `pool` was left behind, and the mean of the features was taken instead, in silence."""
     folder = exported(ours, tmp_path / "sentences", "sentence-transformers").folder

@@ -14,13 +14,14 @@ from roberta_plugin.data.tokenizers.additions import additions_of
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.models.checkpoints import TOKENS
 from tests.hugging_face import import_transformers
+from tests.needed_extensions import installed_kinds
 from tests.refusals import refused
 from tests.tiny_checkpoints import state_of
 from tests.tiny_conversions import exported, opened
 from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all. Good or bad, so it is."
-KINDS = {"byte_level_bpe": 300, "sentencepiece": 60, "character_bpe": 70}
+KINDS = installed_kinds({"byte_level_bpe": 300, "sentencepiece": 60, "character_bpe": 70})
 WORDS = ("zebuq", "wiggly")
 LM_BIAS = "encoder.lm_head.bias"
 
@@ -130,7 +131,7 @@ def test_words_that_cannot_be_added_are_refused(ours, tmp_path, words, named):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("kind", ["sentencepiece", "character_bpe"])
+@pytest.mark.parametrize("kind", [*KINDS][1:])
 def test_unknown_characters_need_a_new_tokenizer(tmp_path, kind):
     words = {"checkpoint": write_model(tmp_path, kind), "add": ("\u03b1\u03b2",), "output_dir": tmp_path / "new"}
     message = r"'\u03b1\u03b2' has characters that the tokenizer does not know"

@@ -32,6 +32,7 @@ from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction import predict as predicting
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, kind_of_training, predict
+from tests.needed_extensions import needs
 from tests.tiny_conversions import exported, write_checkpoint
 from tests.tiny_predictors import CLASSES, LABELS, TRAINED, write_finetuning, write_predictor
 
@@ -703,9 +704,12 @@ LONG = ["good bad good so it is, or not at all, is it", "bad", "it is so good"]
         ("classification", {}, ""),
         ("classification", {"long_texts": "tail"}, ""),
         ("regression", {}, "huggingface"),
-        ("regression", {}, "onnx"),
+        pytest.param("regression", {}, "onnx", marks=needs("onnx")),
         ("embedding", {"pooling": "first", "normalize": True}, ""),
-        ("embedding", {"pooling": "max", "normalize": False}, "sentence-transformers"),
+        pytest.param(
+            *("embedding", {"pooling": "max", "normalize": False}, "sentence-transformers"),
+            marks=needs("sentence_transformers"),
+        ),
     ],
 )
 def test_texts_and_pairs_are_cut_to_the_length_of_the_training_as_by_roberta_predict(

@@ -48,14 +48,6 @@ def sentencepiece(tmp_path_factory):
     return train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=60, folder=folder)
 
 
-@pytest.fixture(scope="module")
-def character_bpe(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("character_bpe")
-    (folder / "text.txt").write_text(TEXT)
-    train_tokenizer("character_bpe", [folder / "text.txt"], vocab_size=80, folder=folder, max_characters=30)
-    return load_tokenizer(folder)
-
-
 def spans(tokenizer, text):
     found = tokenizer.locate(text)
     assert found.ids.dtype == found.starts.dtype == found.ends.dtype == np.int32
@@ -106,30 +98,6 @@ def test_sentencepiece_places_the_parts_of_a_normalized_character(sentencepiece)
     covered = [text[start:end] for start, end in spans(sentencepiece, text)]
     assert covered[-1].strip() and text.endswith(covered[-1])
     assert covered.count("\u00bd") >= 2, "the three parts of 1/2 are parts of one character"
-
-
-@settings(deadline=None)
-@given(text=LIKELY_TEXT)
-def test_character_bpe_places_words_by_their_characters(character_bpe, text):
-    found = character_bpe.locate(text)
-    assert found.ids.tolist() == character_bpe.encode(text)
-    assert (np.diff(found.starts) >= 0).all()
-    for index, start, end in zip(*(values.tolist() for values in found), strict=True):
-        symbol = character_bpe.symbols[index]
-        if symbol == "<unk>":
-            assert end - start == 1
-        else:
-            assert text[start:end] == symbol.removeprefix("\u2581")
-    covered = {place for start, end in spans(character_bpe, text) for place in range(start, end)}
-    assert all(text[place].isspace() for place in set(range(len(text))) - covered)
-
-
-def test_characters_that_moses_drops_leave_no_gap_in_the_order_and_what_it_changes_is_refused(character_bpe):
-    text = "the\u00a0 c\x01at\u2581 sat"
-    pieces = [text[start:end] for start, end in spans(character_bpe, text)]
-    assert pieces[0] == "the" and pieces[-1] == "sat"
-    assert "c\x01at" in pieces
-    refused(r"change the text at character 4, 'the DOTMULTI", character_bpe.locate, "the DOTMULTI .. cat")
 
 
 def test_words_are_found_in_order():

@@ -6,11 +6,14 @@ import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from tests.needed_extensions import installed_kinds, needs
 from tests.refusals import refused
 from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin hat fell: 12 hats\n" * 20
-OPTIONS = {"sentencepiece": {"vocab_size": 60}, "character_bpe": {"vocab_size": 80, "max_characters": 30}}
+OPTIONS = installed_kinds(
+    {"sentencepiece": {"vocab_size": 60}, "character_bpe": {"vocab_size": 80, "max_characters": 30}}
+)
 FILES = {"sentencepiece": "sentencepiece.bpe.model", "character_bpe": "character_bpe.json"}
 
 
@@ -55,7 +58,7 @@ def test_text_comes_back_and_so_does_the_tokenizer(request, kind, tmp_path):
     [
         ("sentencepiece", b"nothing of the kind", "not a SentencePiece model"),
         *(
-            ("character_bpe", content, "is not a character-level BPE")
+            pytest.param("character_bpe", content, "is not a character-level BPE", marks=needs("character_bpe"))
             for content in (b"{", b"{}", b'{"language": "en", "bpe": {"model": 1}}', b"[]")
         ),
     ],
@@ -90,27 +93,3 @@ def test_word_starts_are_the_first_pieces_of_words(sentencepiece):
         ids = tokenizer.encode(line)
         assert starts[ids].sum() == len(line.split()) and starts[ids[0]]
     assert len(tokenizer.encode("thenceforth others")) > 2
-
-
-def pieces(tokenizer, text):
-    return [tokenizer.symbols[index] for index in tokenizer.encode(text)]
-
-
-def test_words_then_pieces_of_words(character_bpe):
-    tokenizer = load_tokenizer(character_bpe)
-    assert pieces(tokenizer, "the mats, then") == ["\u2581the", "\u2581mat", "s", "\u2581,", "\u2581then"]
-    starts = tokenizer.word_starts()
-    assert [bool(starts[index]) for index in tokenizer.encode("the mats,")] == [True, True, False, True]
-    assert tokenizer.decode([tokenizer.symbols.index("s")]) == "s"
-
-
-def test_characters_that_the_text_did_not_have_are_unknown(character_bpe):
-    tokenizer, vocabulary = load_tokenizer(character_bpe), Vocabulary.load(character_bpe / "dict.txt")
-    ids = tokenizer.encode("the \u4f60")
-    assert pieces(tokenizer, "the \u4f60") == ["\u2581the", "\u2581", "<unk>"]
-    assert vocabulary.tokenizer_to_model(tokenizer)[ids].tolist()[2] == vocabulary.unk_id
-
-
-def test_the_mark_of_a_word_in_the_text_makes_no_new_word(character_bpe):
-    tokenizer = load_tokenizer(character_bpe)
-    assert tokenizer.words("a\u2581\u2581b") == tokenizer.words("a__b")
