@@ -80,8 +80,8 @@ def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
         return portable_code
     has_gelu = options["activation_fn"] == "gelu"
     is_alone = not has_module(kind)
-    has_no_pooler = is_alone or kind in (MASKED_LM, "tagging")
-    if has_no_pooler or options["pooler_activation_fn"] == "tanh":  # as in all classes of transformers
+    # All classes of transformers have tanh.
+    if not counterpart_of(kind).has_pooler or options["pooler_activation_fn"] == "tanh":
         if not options.keys() & {*SWITCHES, "no_layernorm_embedding"} and (has_gelu or kind != MASKED_LM):
             return None
         for family in families()[:-1]:

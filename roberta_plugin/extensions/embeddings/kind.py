@@ -72,7 +72,9 @@ class Embedding(TableKind):
     can_pack = False
     outputs = ("vectors",)
     graph_outputs = ("sentence_embedding",)
-    hugging_face: ClassVar[HuggingFace | None] = HuggingFace(suffix="Model", names={}, pipeline="feature-extraction")
+    hugging_face: ClassVar[HuggingFace | None] = HuggingFace(
+        suffix="Model", names={}, pipeline="feature-extraction", has_pooler=False
+    )
     recorded: ClassVar[Mapping[str, Callable[[Any], bool]]] = {
         "pooling": lambda value: value in get_args(Pooling),
         "normalize": lambda value: isinstance(value, bool),

@@ -62,6 +62,7 @@ class FillMask(_WholeText):
         suffix="ForMaskedLM",
         names={"dense": "lm_head.dense", "layer_norm": "lm_head.layer_norm", "": "lm_head.decoder"},
         pipeline="fill-mask",
+        has_pooler=False,
         num_outputs=0,
     )
 

@@ -268,15 +268,16 @@ def _numbered(name: str) -> str:
 def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) -> PortableModel:
     """The model with the head of an adapter as its own."""
     modules = {name.rpartition(".")[0] for name in weights}
+    out = weights.get("classifier.out_proj.weight", weights.get("classifier.weight"))
+    is_single = out is not None and len(out) == 1  # the last layer of a score, or of that of an option
     kinds = [
         kind
         for kind, facts in formats().items()
         if (theirs := facts.hugging_face) and kind != MASKED_LM and modules <= set(theirs.names.values())
         if all(name in modules for part, name in theirs.names.items() if part not in theirs.optional)
+        if not (is_single and theirs.least_outputs > 1)
     ]
-    out = weights.get("classifier.out_proj.weight", weights.get("classifier.weight"))
-    is_single = out is not None and len(out) == 1  # the last layer of a score, or of that of an option
-    if not kinds or (kinds == ["tagging"] and is_single):
+    if not kinds:
         raise ValueError(
             f"{path} has {', '.join(sorted(weights))} as a whole (modules_to_save), which is no head that is read: "
             "merge it with peft, and import the merged model."

@@ -102,6 +102,8 @@ class Tagging(TableKind):
         names={"out_proj": "classifier"},
         pipeline="token-classification",
         arguments=", ignore_labels=[]",
+        has_pooler=False,
+        least_outputs=2,  # a single one is the score of an option, whose class has the same names
         is_asked_by_words=True,
         settings={"kind": "tagging"},
     )

@@ -60,6 +60,10 @@ class HuggingFace:
     """What ForSequenceClassification learns."""
     optional: tuple[str, ...] = ()
     """Modules of ours that their class lacks."""
+    has_pooler: bool = True
+    """False if its head has no layer with --pooler-activation-fn."""
+    least_outputs: int = 1
+    """Fewest outputs of a head that can be one of this kind."""
     is_asked_by_words: bool = False
     """True if programs there give it lists of words, each with a space before it (add_prefix_space)."""
     num_outputs: int | None = None
