@@ -61,6 +61,9 @@ class Head(nn.Module):
     reads: ClassVar[Literal["first", "all", "places"]]
     """Its input: features of each <s> (B, 1, D), of all tokens (B, T, D), or of places that the batch names (V, D)."""
 
+    output_ranks: ClassVar[tuple[int, ...]] = (2,)
+    """Dimensions of each of its outputs, where it is exported; with one output, the last has the classes."""
+
     def __init__(self, encoder: Encoder, **sizes: Any) -> None:
         super().__init__()
 

@@ -198,6 +198,7 @@ class MultipleChoice(TableKind):
     """Cross-entropy over the options of an example."""
 
     name = "multiple_choice"
+    decides = "scores"
     knows_no_label = True
     description = "scores each option of a question"
     task = "race"

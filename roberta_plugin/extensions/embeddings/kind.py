@@ -71,6 +71,7 @@ class Embedding(TableKind):
     task = "roberta_embedding"
     can_pack = False
     outputs = ("vectors",)
+    decides = "vectors"
     graph_outputs = ("sentence_embedding",)
     hugging_face: ClassVar[HuggingFace | None] = HuggingFace(
         suffix="Model", names={}, pipeline="feature-extraction", has_pooler=False

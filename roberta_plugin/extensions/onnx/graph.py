@@ -23,11 +23,12 @@ from roberta_plugin.extras import require
 from roberta_plugin.hub.graphs import GraphModel, OpenedGraph
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.heads import Pooling
+from roberta_plugin.registry import HEADS
 
 _KEYS = ("version", "head", "sizes", "trained_on", "files")
 _INPUTS = ["input_ids", "attention_mask"]
-# Of the outputs of each head; without one, of vectors.
-_RANKS = {MASKED_LM: [3], "classification": [2], "token": [3], "span": [2, 2, 1], "": [2]}
+# Dimensions of the outputs without a head of the registry; with none at all, of vectors.
+_RANKS = {MASKED_LM: (3,), "": (2,)}
 _AGAIN = "export the checkpoint again by `roberta export --to onnx`"
 _POSITIONS_AT_ONCE = 512  # of the vocabulary's scores, which the graph has for every position
 
@@ -98,12 +99,13 @@ class OnnxModel(GraphModel):
             name, kind = str(facts["head"]["name"]), str(facts["head"]["kind"])
             self.dim, self._max_positions = int(facts["sizes"]["dim"]), int(facts["sizes"]["max_positions"])
             num_outputs = int(facts["head"]["num_outputs"])
+            ranks = _RANKS.get(kind) or HEADS.load(kind, "head").output_ranks
             inputs = [entry.name for entry in self._session.get_inputs()]
             shapes = [entry.shape for entry in self._session.get_outputs()]
-            if inputs != _INPUTS or [len(shape) for shape in shapes] != _RANKS[kind]:
+            if inputs != _INPUTS or [len(shape) for shape in shapes] != list(ranks):
                 raise ValueError(f"the graph is not that of a head of the kind {kind}")
             self._pooling = None if kind else facts["trained_on"]["settings"].get("pooling", "mean")
-            if kind in ("classification", "token") and shapes[0][-1] != num_outputs:
+            if kind in HEADS and len(ranks) == 1 and shapes[0][-1] != num_outputs:
                 raise ValueError(f"the graph has {shapes[0][-1]} outputs instead of {num_outputs}")
         except Exception as error:  # ONNX Runtime has classes of its own for damaged files
             why = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:160]

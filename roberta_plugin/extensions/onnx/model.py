@@ -25,6 +25,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -164,13 +165,13 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
             for outputs in (full, small)
         ]
         return f"{what} the masked-LM loss is {losses[1]:.4f} instead of {losses[0]:.4f}."
-    return f"{what} {_changes(full, small, model.head.kind)}."
+    return f"{what} {_changes(full, small, model.head.facts.decides)}."
 
 
-def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.float32]]], kind: str) -> str:
-    """Differences that 8-bit weights make in the outputs (one list per line): classes, scores, or spans."""
+def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.float32]]], what: str) -> str:
+    """Differences that 8-bit weights make in the outputs (one list per line), which decide `what` (`Kind.decides`)."""
     pairs = [list(zip(a, b, strict=True)) for a, b in zip(full, small, strict=True)]
-    if kind == "embedding":
+    if what == "vectors":
         cosines = [
             float(F.cosine_similarity(torch.tensor(both[0]), torch.tensor(both[1])).min())
             for line in pairs
@@ -179,13 +180,11 @@ def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.
         mean = np.mean(cosines)
         return f"vectors have a cosine of {mean:.4f} with their own on average, and of {min(cosines):.4f} at least"
     changes = [float(np.abs(a - b).max()) for line in pairs for a, b in line]
-    if kind in ("regression", "multiple_choice"):  # one score of each line
+    if what == "scores":  # one of each line
         return f"the score changes by {np.mean(changes):.4f} on average, and by at most {max(changes):.4f}"
-    same = np.mean([all(a.argmax() == b.argmax() for a, b in line) for line in pairs])
-    what = "spans" if kind == "question_answering" else "answers"
-    if kind == "tagging":  # one answer for each token
-        same = np.mean(np.concatenate([(a.argmax(-1) == b.argmax(-1)).ravel() for line in pairs for a, b in line]))
-        what = "tags"
+    # An answer is the same if all outputs have the same largest logit; each row of logits is one, such as each token's.
+    alike = [reduce(np.logical_and, (a.argmax(-1) == b.argmax(-1) for a, b in line)) for line in pairs]
+    same = np.mean(np.concatenate([np.ravel(each) for each in alike]))
     return f"{same:.1%} of the {what} are the same, and logits change by at most {max(changes):.4f}"
 
 

@@ -29,6 +29,7 @@ class SpanHead(Head):
 
     kind = "span"
     reads = "all"
+    output_ranks = (2, 2, 1)
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__(encoder)

@@ -79,6 +79,7 @@ class QuestionAnswering(TableKind):
     white_space = "spaces"
     free_settings = ("question_length", "doc_stride")
     outputs = ("start_logits", "end_logits", "answerable_logits")
+    decides = "spans"
     outputs_by: ClassVar[Mapping[str, str]] = {"start_logits": PER_TOKEN, "end_logits": PER_TOKEN}
     graph_outputs = ("start_logits", "end_logits", "answerable")
     # Hugging Face's class knows no answerability; the names are those of its ForSequenceClassification with one label,

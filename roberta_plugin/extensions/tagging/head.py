@@ -18,6 +18,7 @@ class TokenHead(Head):
 
     kind = "token"
     reads = "all"
+    output_ranks = (3,)
 
     def __init__(self, encoder: Encoder, *, num_classes: int) -> None:
         super().__init__(encoder)

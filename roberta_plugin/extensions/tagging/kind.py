@@ -96,6 +96,7 @@ class Tagging(TableKind):
         *("tokens_column", "tags_column", "scheme", "types"),  # how tagged words were read
     )
     outputs_by: ClassVar[Mapping[str, str]] = {"token_logits": PER_TOKEN, "token_labels": PER_TOKEN}
+    decides = "tags"
     validated_outputs = ("token_labels",)  # the logits of a large split would not fit into memory
     hugging_face = HuggingFace(
         suffix="ForTokenClassification",

@@ -63,6 +63,7 @@ class Regression(TextKind, TableKind):
     """Whether the training table has numbers below 0; whether all numbers of a table stand for unknown ones."""
 
     name = "regression"
+    decides = "scores"
     learns_numbers = True
     description = "gives a number for a text or a pair of texts"
     hugging_face: ClassVar[HuggingFace | None] = HuggingFace(

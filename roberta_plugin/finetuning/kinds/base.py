@@ -155,6 +155,8 @@ class Kind(ABC):
     """True if reports have the metrics of TF-IDF with logistic regression (`bag_of_words.py`) beside the model's."""
     graph_outputs: ClassVar[tuple[str, ...]] = ("logits",)
     """Names of its outputs in an exported graph."""
+    decides: ClassVar[str] = "answers"
+    """What its largest logits decide, in words; or what it gives instead: scores or vectors."""
     hugging_face: ClassVar[HuggingFace | None] = None
     """None: Hugging Face has no class for it."""
     recorded: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}

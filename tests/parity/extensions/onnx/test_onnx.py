@@ -200,15 +200,19 @@ def test_what_departs_from_roberta_is_in_the_graph(tmp_path):
 def test_what_8_bit_weights_change_is_said_in_the_words_of_the_head():
     full = [[np.array([[1.0]])], [np.array([[2.0]])]]
     small = [[np.array([[1.5]])], [np.array([[2.1]])]]
-    assert _changes(full, small, "regression") == "the score changes by 0.3000 on average, and by at most 0.5000"
+    assert _changes(full, small, "scores") == "the score changes by 0.3000 on average, and by at most 0.5000"
     spans = [[np.array([[0.0, 1.0]]), np.array([[0.0, 2.0]]), np.array([0.5])]] * 2
     moved = [spans[0], [np.array([[0.0, 1.0]]), np.array([[3.0, 2.0]]), np.array([0.5])]]
-    said = _changes(spans, moved, "question_answering")
+    said = _changes(spans, moved, "spans")
     assert said == "50.0% of the spans are the same, and logits change by at most 3.0000"
     vectors = [[np.array([[1.0, 0.0]])], [np.array([[0.0, 1.0]])]]
     turned = [[np.array([[1.0, 1.0]])], [np.array([[0.0, 2.0]])]]
     words = "vectors have a cosine of 0.8536 with their own on average, and of 0.7071 at least"
-    assert _changes(vectors, turned, "embedding") == words
+    assert _changes(vectors, turned, "vectors") == words
+
+    tags = [[np.array([[[0.0, 1.0], [1.0, 0.0]]])]]
+    other = [[np.array([[[0.0, 1.0], [1.0, 2.0]]])]]
+    assert _changes(tags, other, "tags").startswith("50.0% of the tags are the same")
 
 
 def test_a_model_of_vectors_has_a_graph_of_vectors(tmp_path):
