@@ -53,7 +53,7 @@ def load_state(checkpoint: str | os.PathLike[str], *, for_use: bool = False) -> 
     if not head:
         raise ValueError(f"{path} is empty: it was not written or copied to the end. {_ADVICE}")
     if head[8:] == b"{":
-        raise ValueError(f"{path} is a safetensors file, which lacks the options of the model. {_IMPORT}")
+        raise ValueError(f"{path} is a safetensors file, which does not hold the options of the model. {_IMPORT}")
     is_mapped = for_use and head.startswith(_ZIP_START)  # files before torch 1.6 cannot be mapped
     state = read_tensors(path, advice=_ADVICE, is_mapped=is_mapped)
     is_partial = is_mapped and isinstance(state, dict)
@@ -90,7 +90,7 @@ def read_tensors(path: Path, *, advice: str, is_mapped: bool = False) -> Any:
 def sha256_of_parameters(checkpoint: Path, parameters: Mapping[str, Any] | None = None) -> str:
     """A hash of all parameters of a checkpoint with their names, which stays if the optimizer's state is dropped.
 
-    `parameters` are those of the file, if it was read already.
+    `parameters` are the file's, if it was read already.
     """
     import torch
 

@@ -32,7 +32,7 @@ def atomic_write(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") 
 
     After an exception `path` is unchanged and the temporary file is removed; the error of a full disk names `path`.
     Text (mode "w") is UTF-8 with "\\n" as line end. The temporary name is hidden and random, so several processes can
-    write the same path: the last one wins. The temporary files of killed processes in that folder are removed.
+    write the same path: the last one stays. The temporary files of killed processes in that folder are removed.
     """
     path = Path(path)
     _remove_unfinished(path.parent)
@@ -105,7 +105,7 @@ def replace_folder(folder: Path, *, by: Path) -> None:
 def hidden_folder(folder: Path) -> Iterator[Path]:
     """A new folder `.NAME.HEX.tmp` beside `folder`, removed at the end if it still has this name.
 
-    It is locked, so that the next start can tell the folders of killed processes, which it removes first.
+    It is locked, so that the next start can recognize the folders of killed processes, which it removes first.
     """
     remove_leftovers(folder)
     while True:
@@ -124,7 +124,7 @@ def hidden_folder(folder: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What killed processes left beside `folder`: folders of `hidden_folder`, and earlier ones of `replace_folder`."""
+    """Left by killed processes beside `folder`: folders of `hidden_folder`, and earlier ones of `replace_folder`."""
     return list(_locked_leftovers(folder))
 
 
@@ -163,7 +163,7 @@ def files_below(folders: Iterable[Path], pattern: str) -> list[Path]:
 
 
 def cache_folder() -> Path:
-    """The folder of this package among the user's caches; of a user without a home, one of the temporary folder."""
+    """The folder of this package among the user's caches; for users without a home, in the temporary folder."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if cache.startswith("~"):
         return Path(tempfile.gettempdir()) / f"roberta_plugin-{os.getuid()}"

@@ -1,6 +1,6 @@
 """Fields of files that other programs write: known, or read with some values only.
 
-What a field says must not get lost without a word. So each file has a table, and `check_fields` looks at all that a
+The meaning of a field must not get lost silently. So each file has a table, and `check_fields` looks at all that a
 file holds: a value that would make another model is refused by name; one that changes what another program does around
 the model, and a field that no table knows, are named in a note.
 """
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """What becomes of a field."""
+    """What happens to a field."""
 
     allowed: tuple[Any, ...] | None = None
     """The only values that are read; None: any."""
     note: str = ""
-    """What is not as another value says; empty: another value makes another model, and is refused."""
+    """What is lost if the value is another; empty: another value makes another model, and is refused."""
 
 
 USED = Field()

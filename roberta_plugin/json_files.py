@@ -39,7 +39,7 @@ def read_json(
         hints: types of the values, as of a dataclass; the insides of lists and objects are not checked.
 
     Raises:
-        ValueError: naming the file, if it is empty, truncated, not a JSON object, lacks one of `keys`, or has a value
+        ValueError: naming the file, if it is empty, truncated, not a JSON object, without one of `keys`, or has a value
             of another type.
     """
     try:
@@ -53,7 +53,7 @@ def read_json(
         raise ValueError(f"{path} holds {short(content)} instead of an object: {remedy}.")
     missing = [key for key in keys if key not in content]
     if missing:
-        raise ValueError(f"{path} lacks the key {missing[0]!r}: {remedy}.")
+        raise ValueError(f"{path} does not have the key {missing[0]!r}: {remedy}.")
     for key, hint in hints.items():
         if key in content and (fault := type_fault(content[key], hint)):
             raise ValueError(f"{path}: {key!r} is {fault}: {remedy}.")
@@ -82,12 +82,12 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def write_json(path: Path, content: Any, **options: Any) -> None:
-    """Write a value to a JSON file, with an indent of 2; `options` are those of `json.dumps`."""
+    """Write a value to a JSON file, with an indent of 2; `options` are as for `json.dumps`."""
     write_text(path, f"{json_text(content, **{'indent': 2, **options})}\n")
 
 
 def json_text(value: Any, **options: Any) -> str:
-    """A value as JSON, with null for each number that is not finite; `options` are those of `json.dumps`.
+    """A value as JSON, with null for each number that is not finite; `options` are as for `json.dumps`.
 
     Names of files that are not UTF-8, which Python gives as halves of surrogate pairs, are escaped.
     """

@@ -32,7 +32,7 @@ TRAINING_LOCK = "training.lock"  # in a folder of checkpoints, held by the rank 
 def try_lock(descriptor: int, path: Path | None = None) -> bool:
     """Lock an open file for this process and its children; return False if another process holds the lock.
 
-    Where there is no flock, the file NAME.owner beside `path` takes its place.
+    Without flock, the file NAME.owner beside `path` takes its place.
 
     Raises:
         OSError: if there is no flock and no `path`.
@@ -140,12 +140,12 @@ def _is_flocked(path: Path) -> bool:
 
 
 def owner_file(path: Path) -> Path:
-    """The file that says, where there is no flock, who holds the lock of `path`."""
+    """The file that names the holder of the lock of `path` where there is no flock."""
     return path.with_name(f"{path.name}.owner")
 
 
 def remedy(path: Path) -> str:
-    """What to add to a refusal where a lock is held by the word of its owner file alone; empty where flock is."""
+    """A sentence to add to a refusal if only its owner file says that a lock is held; empty where flock works."""
     owner = _owner(path)
     if not _is_elsewhere(owner):
         return ""
@@ -171,7 +171,7 @@ def process_identity(pid: int | None) -> dict[str, Any]:
 
 
 def _try_owner(descriptor: int, path: Path) -> bool:
-    """Lock a file without flock, by a file that only one process can make; that of ended processes is replaced."""
+    """Lock a file without flock, by a file that only one process can make. Files of ended processes are replaced."""
     file = owner_file(path)
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     temporary.write_text(json.dumps(process_identity(os.getpid())), encoding="utf-8")

@@ -2,7 +2,7 @@
 
 The dataclass is the base; each extension registers a slice of it, a dataclass whose fields and checks are added
 (`registry.OWN_OPTIONS`, `registry.PREDICT_OPTIONS`). A slice says by `goes_with` (`settings.setting`) for which kinds
-its options are. Its `__post_init__` calls that of `super()`, and then checks what fields cannot say.
+its options are. Its `__post_init__` calls `super()`'s, and then checks what fields cannot declare.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _leave_out(name: str, registry: Registry[str], error: Exception) -> None:
 
 @functools.cache
 def _composed(base: type[Any], slices: tuple[type[Any], ...], name: str, module: str) -> type[Any]:
-    # Fields are collected from the last base class on: those of `base` come first.
+    # Fields are collected from the last base class on: the fields of `base` come first.
     space = {"__module__": module, "__qualname__": name, "__doc__": base.__doc__}
     made: type[Any] = type(name, (*reversed(slices), base), space)
     return dataclass(frozen=True, kw_only=True)(made)

@@ -72,10 +72,10 @@ def differences(
     free: Callable[[str], bool] = lambda name: False,
     named: Callable[[str], str] = option_name,
 ) -> list[Difference]:
-    """What differs between two records; what is missing in one of them is None there.
+    """Differences between two records; values missing in one of them are None there.
 
     Names that are `free` may differ. `named` is what the user calls a name; if it is empty, the value follows from
-    others, and its difference is told only if none of them differs.
+    others, and its difference is reported only if none of them differs.
     """
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name) and not free(name)]
     independent = [name for name in names if named(name)] or names

@@ -5,7 +5,7 @@
     lock           held by its fairseq-train           checkpoints/   a stopped run resumes from the last one
     outputs/       raw outputs of the chosen checkpoint, of a fine-tuning
 
-A run of a sweep lies in ROOT/CELL/seed-N, and those of a fine-tuning in OUTPUT_DIR/runs/CELL/seed-N. `launch/` writes
+A run of a sweep is in ROOT/CELL/seed-N, a run of a fine-tuning in OUTPUT_DIR/runs/CELL/seed-N. `launch/` writes
 these files and starts the trainings; whoever reads a trained model finds it here.
 """
 
@@ -32,7 +32,7 @@ _SEED = "seed-"
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What a run was made from (run.json)."""
+    """The settings that a run was made from (run.json)."""
 
     arguments: tuple[str, ...]  # of fairseq-train
     sweep: str = ""  # folder of the sweep
@@ -60,7 +60,7 @@ def write_record(folder: Path, record: RunRecord) -> None:
 
 
 def read_record(folder: Path) -> RunRecord | None:
-    """What the run in a folder was made from; None if there is none."""
+    """The settings that the run in a folder was made from; None if there is no run."""
     fields = dataclasses.fields(RunRecord)
     values = read_json(folder / RUN, keys=["arguments"], remedy=REMEDY, hints=get_type_hints(RunRecord))
     return None if values is None else RunRecord(**{one.name: values[one.name] for one in fields if one.name in values})
@@ -90,7 +90,7 @@ class RunFiles:
         return self.path / OUTPUTS
 
     def record(self) -> RunRecord | None:
-        """What the run was made from; None before it has begun."""
+        """The settings that the run was made from; None before it has begun."""
         return read_record(self.path)
 
     def result(self) -> dict[str, Any] | None:

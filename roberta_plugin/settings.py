@@ -111,7 +111,7 @@ def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any
 
 
 def from_arguments(kind: type[T], values: Mapping[str, Any], **fields: Any) -> T:
-    """Make the dataclass `kind` from a command's arguments by field name; arguments that are no field are left out.
+    """Make the dataclass `kind` from a command's arguments by field name; arguments that are not fields are left out.
 
     `fields` are values that the command does not take from its arguments.
     """
@@ -152,7 +152,7 @@ def convert(kind: type[T], values: Mapping[str, Any], *, where: str) -> T:
 
 
 def is_null(value: Any) -> bool:
-    """True if a value of YAML stands for "not given"."""
+    """True if a value of YAML means "not given"."""
     return isinstance(value, str) and value in _NULLS
 
 
@@ -161,7 +161,7 @@ def check_values(settings: Any, kind: type[Any] | None = None) -> None:
 
     Args:
         settings: the dataclass, or options of the dataclass `kind` in another form, as fairseq's Namespace or
-            DictConfig, which may lack some.
+            DictConfig, in which some may be missing.
         kind: the dataclass whose fields are checked, if `settings` is not one.
 
     Raises:
@@ -243,7 +243,7 @@ def is_given(settings: Any, item: dataclasses.Field[Any]) -> bool:
 
 
 def short(value: Any) -> str:
-    """A value as messages show it: at most 60 characters of its notation, of which no more is made."""
+    """A value as messages show it: at most 60 characters of its notation."""
     text = ""
     for piece in _pieces(value):
         text += piece
@@ -296,7 +296,7 @@ def check_names(values: Iterable[str], *, known: Iterable[str], where: str, hint
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`: the nearest are A, B`; empty if none of `names` is near. Those of which `name` is a part come first.
+    """`: the nearest are A, B`; empty if none of `names` is near. Names that contain `name` come first.
 
     Capitals, and _ for -, make no difference.
     """
@@ -345,12 +345,12 @@ def _default_of(item: dataclasses.Field[Any]) -> Any:
 
 
 def _value_of(settings: Any, item: dataclasses.Field[Any]) -> Any:
-    """The value of an option; its default where the options are those of an earlier version, which lack it."""
+    """The value of an option; its default if the options are from an earlier version without it."""
     return getattr(settings, item.name, _default_of(item))
 
 
 def _is_within(value: Any, has: Mapping[str, Any]) -> bool:
-    """True if a number is within the limits; nan and the infinities are within none."""
+    """True if a number is within the limits; nan and the infinities never are."""
     return bool(
         value >= has.get("smallest", -math.inf)
         and value <= has.get("largest", math.inf)

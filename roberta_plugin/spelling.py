@@ -7,7 +7,7 @@ One comparison for all of them. It does not see
     invisible characters     zero-width spaces and marks, soft hyphens, variation selectors, control characters
     compatible characters    full-width letters, ligatures, and both ways to write an accent (Unicode's NFKC)
     dashes and quotes        hyphens, dashes and minus signs; straight and curly quotation marks
-    letters of other scripts those of Cyrillic and Greek that have the shape of a Latin one
+    letters of other scripts letters of Cyrillic and Greek that have the shape of a Latin one
     notation of numbers      "1" and "1.0", "true" and "1"
 
 Example: spelling_key("Non-Toxic") == spelling_key("non\\u2011toxic\\u200b").
@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
 _BOOLEANS = {"true": "1", "false": "0"}
-# Unicode's Default_Ignorable_Code_Point, which the module unicodedata lacks, and the Braille blank
+# Unicode's Default_Ignorable_Code_Point, which the module unicodedata does not have, and the Braille blank
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -40,7 +40,7 @@ _SMALL_LETTERS = str.maketrans(  # the shapes of Latin ones, after folding of ca
 
 
 def spelling_key(name: str) -> str:
-    """What names have in common that differ in their spelling only."""
+    """A key that names have in common if they differ only in spelling."""
     text = _IGNORABLE.sub("", unicodedata.normalize("NFKC", _IGNORABLE.sub("", name)))
     text = "".join(_seen(character) for character in text.translate(_MARKS))
     # The capital of the dotted i becomes i with a dot above.

@@ -84,7 +84,7 @@ class Row(NamedTuple):
         return self.values[name]
 
     def text(self, name: str, *, option: str = "", may_be_empty: bool = False) -> str:
-        """A text as it stands in the file."""
+        """A text as it is in the file."""
         return check_text(
             self.value(name, option=option), f"the column {name!r}", self.where, may_be_empty=may_be_empty
         )
@@ -154,7 +154,7 @@ def _folder_of(parts: Sequence[Path]) -> Path:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of a table: itself, those of a folder that holds one, or those that a pattern names, in order.
+    """The files of a table: itself, the files of a folder that holds one, or of a pattern, in order.
 
     Raises:
         FileNotFoundError: if a folder holds no table.

@@ -68,7 +68,7 @@ def cut_by_length(
     most `max_sequences`.
 
     A batch that has `enough` positions takes no sequence that is shorter than SIMILAR of its longest. A sequence that
-    is longer than `max_tokens` gets its own batch. The longest come first, so that a lack of memory shows at once.
+    is longer than `max_tokens` gets its own batch. The longest come first, so that too little memory shows at once.
 
     Example:
         list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=18))  ->  [[1, 3], [0, 2]]

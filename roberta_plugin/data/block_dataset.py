@@ -108,9 +108,9 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         return BlockBatches(order, bounds[:-1], len(order))
 
     def limit_width(self, *, max_tokens: int | None, max_sentences: int | None) -> None:
-        """Let `pad_to_multiple` be at most the width of a full batch: of a packed row, or of the longest block.
+        """Limit `pad_to_multiple` to the width of a full batch: a packed row, or the longest block.
 
-        Then `pad_to_multiple` may be that of a large batch, and a smaller one has rows of one length, too.
+        Then `pad_to_multiple` may be chosen for a large batch, and a smaller one has rows of one length, too.
         """
         longest = self.max_length or self.longest
         rows = (max_tokens, max_sentences and max_sentences * longest)

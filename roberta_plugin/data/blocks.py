@@ -1,6 +1,6 @@
 """Items of a .bin file -> blocks: ranges of at most `block_length` consecutive tokens.
 
-Stage of the flow in `roberta_plugin/data/__init__.py`. The break modes and their results are those of fairseq's
+Stage of the flow in `roberta_plugin/data/__init__.py`. The break modes and their results equal fairseq's
 TokenBlockDataset; in the paper's words (section 4.2), `complete` is FULL-SENTENCES and `complete_doc` DOC-SENTENCES.
 Items longer than a block are cut into pieces of `block_length` and a remainder, which are then packed like items;
 fairseq drops such items from training. In `eos` no block is </s> alone, as there would be nothing to predict: blank
@@ -213,7 +213,7 @@ def _cut(sizes: NDArray[np.int64], block_length: int) -> tuple[NDArray[np.int64]
 
 
 def count_item_blocks(sizes: NDArray[np.int32], block_length: int) -> NDArray[np.int64]:
-    """Blocks of each item (I,) in `eos`: none of a blank line, and none for a remainder that is </s> alone."""
+    """Blocks of each item (I,) in `eos`: none for a blank line, and none for a remainder that is </s> alone."""
     counts: NDArray[np.int64] = ceil_div(np.maximum(sizes.astype(np.int64) - SEPARATOR, 0), block_length)
     return counts
 

@@ -26,7 +26,7 @@ def find_corpora(folder: Path) -> dict[str, dict[str, list[str]]]:
     Raises:
         FileNotFoundError: if there is no such folder, no corpus in it, or a corpus without training text.
         ValueError: if two corpora are one folder, or have names that differ in case only; or if fairseq-train could not
-            tell a corpus by its name.
+            identify a corpus by its name.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"--corpora {folder} is not a folder: name one that has a folder for each corpus.")

@@ -1,4 +1,4 @@
-"""What counting the training text predicts of held-out text: the losses of three baselines.
+"""The losses of three baselines that count the training text, on held-out text.
 
 A loss above the unigram baseline means that a masked LM knows token frequencies at most. The previous-token baseline
 reads the token before alone (bigrams). A masked LM reads both neighbors, and so does the both-neighbors baseline, with
@@ -97,7 +97,7 @@ _LEARNS_MORE = {  # options of a small fast_roberta
 
 
 def remedy(model: Any = None) -> str:
-    """What helps a model that is not below the unigram baseline, by its options: only what it does not have."""
+    """Remedies for a model that is not below the unigram baseline: the options that it does not have yet."""
     missing = {name: value for name, value in _LEARNS_MORE.items() if getattr(model, name, None) != value}
     if not missing:
         return "More updates help (`roberta pretrain --hours`), and smaller batches"
@@ -113,7 +113,7 @@ def remedy(model: Any = None) -> str:
 
 
 def has_diverged(loss: float, *, num_symbols: int = _MOST_SYMBOLS) -> bool:
-    """True if a loss, in bits per token, is far above that of symbols drawn from the vocabulary with equal chances."""
+    """True if a loss, in bits per token, is far above the loss of symbols drawn uniformly from the vocabulary."""
     return not loss < math.log2(num_symbols) + 2
 
 
@@ -122,9 +122,9 @@ def comparison(loss: float, losses: Mapping[str, float], *, what: str, num_symbo
 
     Args:
         loss: in bits per token.
-        losses: those of `CountBaselines.losses`.
+        losses: as from `CountBaselines.losses`.
         what: the subject, as in "the model".
-        num_symbols: of the vocabulary, if it is known.
+        num_symbols: size of the vocabulary, if it is known.
     """
     begin = f"{what} has a loss of {loss:.3f} bits per token (ppl {_shown(loss)})"
     unigram = losses["unigram_loss"]
@@ -138,7 +138,7 @@ def comparison(loss: float, losses: Mapping[str, float], *, what: str, num_symbo
             f"{begin}, not below the unigram baseline ({unigram:.3f}, ppl {_shown(unigram)}): so far it has learned "
             "token frequencies at most"
         )
-    known = [name for name in LOSSES if name in losses]  # older logs lack the last one
+    known = [name for name in LOSSES if name in losses]  # older logs do not have the last one
     beaten = [name for name in known if loss < losses[name]]
     text = f"{begin}: better than {_name(beaten[-1], losses)}"
     missed = [name for name in known if name not in beaten]
@@ -340,7 +340,7 @@ def _ids(window: _Window, vocabulary: Vocabulary) -> NDArray[np.int64]:
 
 
 def _probs(pairs: Any, vocabulary: Vocabulary) -> NDArray[np.float64]:
-    """The unigram probabilities (V,) by counts of pairs: each token stands once behind another."""
+    """The unigram probabilities (V,) by counts of pairs: each token is once the second of a pair."""
     return unigram_probs(np.asarray(pairs.sum(axis=0)).ravel(), vocabulary)
 
 

@@ -4,7 +4,7 @@ Stage of the flow in `roberta_plugin/data/__init__.py`. A pure function of (seed
 tokens: any worker can make any block, a resumed run sees the same masks, and a block's mask depends neither on the
 other blocks of its batch nor on padding. Paper sections 2.1 (replacement) and 4.1 (static and dynamic masking).
 
-Example: of the block <s> the cat sat down </s>, "cat" and "down" are chosen (ids 0 11 12 13 14 2, <mask> M, pad 1):
+Example: in the block <s> the cat sat down </s>, "cat" and "down" are chosen (ids 0 11 12 13 14 2, <mask> M, pad 1):
 
     tokens     0 11  M 13 14  2     "cat" became <mask>; "down" stays as it is (10 % of the chosen)
     targets    1  1 12  1 14  1     the original id where a token is predicted
@@ -66,7 +66,7 @@ class MaskingRecipe:
         return self.multiple_length > 1 or self.stdev > 0
 
     def check(self) -> None:
-        """Refuse shares that add up to more than 1; the limits of each are those of the task's options."""
+        """Refuse shares that add up to more than 1. The task's options check the limits of each."""
         if self.leave_unmasked_prob + self.random_token_prob > 1.0:
             raise ValueError(
                 f"--leave-unmasked-prob ({self.leave_unmasked_prob}) and --random-token-prob "

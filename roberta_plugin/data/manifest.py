@@ -95,7 +95,7 @@ def _check_form(manifest: dict[str, Any]) -> None:
 
 
 def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:
-    """Write the manifest of a data-bin from the `common` entries and those of each split."""
+    """Write the manifest of a data-bin from the `common` entries and the entries of each split."""
     manifest = {**common, "format": _FORMAT, "splits": dict(sorted(splits.items()))}
     write_json(Path(folder) / NAME, manifest, ensure_ascii=False)
     return manifest

@@ -125,7 +125,7 @@ class MaskedLMDataset(BlockDataset):
 
     @property
     def longest(self) -> int:
-        """See `BlockDataset`; <s> included."""
+        """Tokens of the longest block with its <s>."""
         return max((source.blocks.longest + 1 for source in self.sources if len(source.blocks)), default=0)
 
     @property

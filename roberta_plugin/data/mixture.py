@@ -100,7 +100,7 @@ def blocks_to_take(
 ) -> list[int]:
     """Blocks of each corpus in one epoch; an epoch has as many blocks as all corpora together.
 
-    Shares are the `weights`, normalised; without weights, those of `smoothed_shares`: alpha 1 is by size, and smaller
+    Shares are the `weights`, normalised; without weights, they are `smoothed_shares`: alpha 1 is by size, and smaller
     values favour small corpora. Rounding is by largest remainder, so the counts add up exactly; a corpus whose share is
     below one block gets one, so that no corpus is left out.
 

@@ -33,7 +33,7 @@ from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.mmap_tokens import MmapTokens
 
 KNOWN, UNKNOWN, REPLACED = range(3)
-"""What the model sees of a neighbor: the true token, <mask> or nothing, another token."""
+"""What the model may see of a neighbor: the true token, <mask> or nothing, another token."""
 _CASES = {  # (left, right) -> the scores that hold for it; two replaced neighbors are rarer than 1 in 1,000
     (KNOWN, KNOWN): "both",
     (KNOWN, UNKNOWN): "left",

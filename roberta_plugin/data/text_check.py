@@ -122,7 +122,7 @@ class TextCheck:
     is_sample: bool = False
     faults: dict[str, Fault] = field(default_factory=dict)
     scripts: Counter[str] = field(default_factory=Counter)
-    """Letters by script, as Unicode's names of characters begin; of a part of the text."""
+    """Letters of a part of the text by script, which is the first word of a character's Unicode name."""
 
     def add(self, name: str, place: Place) -> None:
         """Count a line with a fault."""
@@ -210,7 +210,7 @@ def _place(source: TextInput, number: int, text: str) -> Place:
 def _read(
     sources: Sequence[TextInput], rules: LineRules, check: TextCheck, on_read: Callable[[int], None]
 ) -> Iterator[tuple[TextInput, Sequence[int], list[str]]]:
-    """The lines of blocks, and the number of each in its file, or that of its row; 0 in a part of a sample.
+    """The lines of blocks, and the number of each in its file, or its row's number; 0 in a part of a sample.
 
     Lines that are not text are a fault, and left out.
     """
@@ -238,7 +238,7 @@ def _read(
 
 
 def _numbered(block: bytes, source: TextInput, first_line: int) -> Iterator[tuple[int, bytes]]:
-    """The block with the number of its first line; of a table and of JSON Lines each row with its own number."""
+    """The block with the number of its first line; for tables and JSON Lines, each row with its own number."""
     if source.is_table:
         rows = [row + CELL_END for row in block.split(CELL_END)[:-1]]
     elif source.form == "jsonl":
@@ -317,7 +317,7 @@ def _count_scripts(text: str, scripts: Counter[str]) -> None:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What of the held-out text is also in the training text."""
+    """The parts of the held-out text that are also in the training text."""
 
     num_lines: int
     num_seen: int
@@ -365,7 +365,7 @@ def find_overlap(held_out: Iterable[str], train: Iterable[str]) -> Overlap:
 
 
 def _joined(train: Iterable[str], by_line: dict[int, int]) -> Iterator[str]:
-    """The lines in texts of about a million characters, noting those of `by_line`; no passage crosses a line."""
+    """The lines in texts of about a million characters, noting the lengths of `by_line`; no passage crosses a line."""
     lines: list[str] = []
     size = 0
     for line in train:

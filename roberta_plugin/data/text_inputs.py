@@ -56,7 +56,7 @@ _NOT_TEXT = (
 
 @dataclass(frozen=True, kw_only=True)
 class LineRules:
-    """What counts as a line of text; the fields are options of `roberta binarize` and `roberta tokenizer train`.
+    """Rules for lines of text. The fields are options of `roberta binarize` and `roberta tokenizer train`.
 
     fairseq's encoder strips lines, so files identical to fairseq's need the default of `keep_spaces`.
     """
@@ -138,7 +138,7 @@ class InputSettings(Checked):
 def read_blocks(source: TextInput, **options: Any) -> Iterator[bytes]:
     """Whole lines, records or cells of a table, in blocks for `lines_of`; see `read_lines` and `read_cells`.
 
-    `start` and `end` choose a part: of a plain file in bytes, of Parquet and Arrow in row groups.
+    `start` and `end` choose a part: bytes of a plain file, row groups of Parquet and Arrow.
     """
     return read_cells(source, **options) if source.is_table else read_lines(source, **options)
 

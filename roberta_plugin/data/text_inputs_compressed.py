@@ -23,7 +23,7 @@ MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ\x00"
 class CountedFile(io.RawIOBase):
     """A sequentially read file that counts its bytes and passes them to `on_data`.
 
-    Of a live one, reading waits for no more bytes than there are.
+    In a live file, reading waits for no more bytes than there are.
     """
 
     def __init__(

@@ -244,7 +244,7 @@ def dataset_files(folder: str) -> list[str]:
     """The Arrow files of a folder, or URL of one, that `save_to_disk` of the library `datasets` wrote, in order.
 
     Raises:
-        FileNotFoundError: if it is no such folder, or a file of it is missing.
+        FileNotFoundError: if it is not such a folder, or one of its files is missing.
         ValueError: if it holds several splits, or rows that were chosen without copying them.
     """
     folder = folder.rstrip("/")
@@ -317,7 +317,7 @@ def is_stream(path: str) -> bool:
 
 
 def _look_key(path: str, text_format: TextFormat) -> tuple[Any, ...] | None:
-    """What a look at a file depends on; None for a URL and a pipe."""
+    """The state of a file on which a look at it depends; None for a URL and a pipe."""
     if is_url(path) or is_stream(path):
         return None
     status = os.stat(path)
@@ -390,7 +390,7 @@ def _is_jsonl(head: bytes, name: str, *, is_json: bool) -> bool:
 
 BLOCK_BYTES = 2**20
 LONGEST_LINE = 2**28  # bytes; a few megabytes of .gz may hold one line of gigabytes
-BOM = b"\xef\xbb\xbf"  # some editors begin a file with it; it is no text
+BOM = b"\xef\xbb\xbf"  # some editors begin a file with it; it is not text
 _LINE_END = re.compile(rb"\n|\r(?!\n)")
 CORRECT_TEXT = "Convert the file to UTF-8 or correct the line, or skip and count such lines with --skip-bad-lines."
 
@@ -443,8 +443,8 @@ def read_lines(
             unfinished.append(piece)
             if (num_bytes := sum(map(len, unfinished))) > LONGEST_LINE:
                 raise ValueError(
-                    f"{source.name}: a line has more than {num_bytes >> 20} MiB. Split the text into lines; of a file "
-                    "of text, that is a sign of damage or of another format."
+                    f"{source.name}: a line has more than {num_bytes >> 20} MiB. Split the text into lines, or check "
+                    "whether the file is damaged or has another format."
                 )
             continue
         yield b"".join([*unfinished, piece[:cut]]).removeprefix(mark)

@@ -13,7 +13,7 @@ is not enclosed, and encloses no cell without need but all texts, the names of t
     both; or only enclosed cells without need, of a whole column, or as
     Excel encloses them, which does so with each cell that has a comma        unclear, and refused
 
-Of a file that can be read twice, all rows decide; of a pipe, the first row with a cell that begins with a quotation
+In a file that can be read twice, all rows decide; in a pipe, the first row with a cell that begins with a quotation
 mark, and each later row must agree.
 
 Example: the cell '"She said ""yes""."' is quoted; '"Yes," she said.' is plain; '"Yes."' alone could be either.
@@ -47,7 +47,7 @@ class Cell(NamedTuple):
 
 
 class Quotes:
-    """What the rows of a TSV file show; each fact is the number of the first line that shows it, 0 for none."""
+    """Evidence in the rows of a TSV file. Each field is the number of the first line that shows it, 0 for none."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -86,7 +86,7 @@ class Quotes:
         quoted = self._of_names or self._needed
         if quoted and self._stray:
             raise ValueError(
-                f"{self._name}: quotation marks enclose cells in line {quoted}, as in CSV, and stand for themselves in "
+                f"{self._name}: quotation marks enclose cells in line {quoted}, as in CSV, and are ordinary characters in "
                 f"line {self._stray}. {self._remedy(f'correct line {self._stray}, or ')}"
             )
         if quoted or self._stray:
@@ -142,7 +142,7 @@ class Quotes:
 
 
 class _Lines:
-    """Lines, which can be put back; `number` is that of the last one."""
+    """Lines, which can be put back; `number` is the last line's number."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines, self._again = iter(lines), deque[str]()
@@ -163,7 +163,7 @@ class _Lines:
 
 
 def _row_of(line: str, source: _Lines) -> tuple[list[Cell], list[str]]:
-    """The cells of a row read as quoted, and its lines; of a line that cannot be read so, its plain cells."""
+    """The cells of a row read as quoted, and its lines; plain cells if the line cannot be read so."""
     cells: list[Cell] = []
     lines, place = [line], 0
     while True:

@@ -42,7 +42,7 @@ _PACKAGES = {
     **dict.fromkeys(("sftp", "ssh"), "paramiko"),
     "hf": "huggingface_hub",
 }
-# What the file systems call the version of a file, the best first.
+# Names that file systems use for the version of a file, the best first.
 _VERSIONS = (
     *("blob_id", "ETag", "etag", "md5Hash", "Content-MD5", "LastModified", "last_modified", "Last-Modified"),
     *("mtime", "updated", "created"),
@@ -80,7 +80,7 @@ def find(url: str) -> tuple[list[str], bool]:
     """URLs of the files that a URL names, which may be a pattern, in the order of their names; whether it is a folder.
 
     Raises:
-        FileNotFoundError: if there is none.
+        FileNotFoundError: if there is no such file.
         ValueError: if the package of the protocol is not installed.
     """
     with _explained(url):

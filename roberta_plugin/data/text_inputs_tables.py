@@ -1,6 +1,6 @@
 """Tables -> rows: CSV, TSV, JSON Lines, Parquet and Arrow. Used by `text_inputs` (text by column) and by tables.py.
 
-Of Parquet and Arrow, a part [start, end) is the row groups (of Arrow the record batches) with these numbers. Memory
+In Parquet and Arrow, a part [start, end) is the row groups (in Arrow the record batches) with these numbers. Memory
 holds one row group of the columns that are read. A row has the number of the line where it begins, in Parquet and Arrow
 its own number, from 1 on.
 
@@ -77,7 +77,7 @@ def rows_of_lines(
     """The rows of CSV, TSV or JSON Lines, and an error in the place of each line that cannot be used.
 
     Raises:
-        ValueError: if the first line of CSV or TSV names no columns, or lacks `column`; if a file of JSON Lines is
+        ValueError: if the first line of CSV or TSV names no columns, or not `column`; if a file of JSON Lines is
             another form of JSON; or if what encloses the cells of TSV is not clear.
     """
     if form == "jsonl":
@@ -165,7 +165,7 @@ def _valid(column: Any) -> Any:
 
 
 def schema_metadata(source: TextInput) -> Mapping[bytes, bytes]:
-    """What other programs have written into the schema of Parquet or Arrow."""
+    """Metadata that other programs have written into the schema of Parquet or Arrow."""
     with _opened(source) as file:
         schema = file.schema_arrow if source.form == "parquet" else file.schema
         return dict(schema.metadata or {})
@@ -390,7 +390,7 @@ class _Dialect(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What to do with a row that cannot be read."""
+        """A remedy for a row that cannot be read."""
         return _CSV_REMEDY if self.is_quoted else _TSV_REMEDY
 
     def reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
@@ -478,7 +478,7 @@ def _separated(lines: TextLines, dialect: _Dialect, column: str | None) -> Itera
 
 
 def _fault_of(values: Sequence[str], header: Sequence[str], dialect: _Dialect, place: str) -> tuple[str, str] | None:
-    """Why a row is none of the table, and the remedy.
+    """Why a row does not belong to the table, and the remedy.
 
     Raises:
         ValueError: if all rows after it have other columns.
@@ -537,7 +537,7 @@ class _RowsOfPipe:
     def __init__(self, lines: TextLines) -> None:
         self._name, self.number = lines.name, 0
         self._bad: deque[BadLineError] = deque()
-        self._plain: deque[str] = deque()  # lines of a row of several, which is none
+        self._plain: deque[str] = deque()  # lines of an invalid row of several lines
         self._quotes = Quotes(lines.name)
         self._rows = self._quotes.note(self._good(lines))
 

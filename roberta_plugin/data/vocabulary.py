@@ -1,6 +1,6 @@
 """The vocabulary of a model: dict.txt, the special symbols, and the mapping between tokenizer ids and model ids.
 
-Stage of the flow in `roberta_plugin/data/__init__.py`. Model ids are those of fairseq: 0 <s>, 1 <pad>, 2 </s>,
+Stage of the flow in `roberta_plugin/data/__init__.py`. Model ids are fairseq's: 0 <s>, 1 <pad>, 2 </s>,
 3 <unk>, then the lines of dict.txt in order, then <mask>, unless dict.txt contains it already.
 
 Example: a tokenizer with the tokens "a" "b" "c" (ids 0 1 2) and a dict.txt with the lines "b 9" and "a 4":
@@ -162,7 +162,7 @@ class Vocabulary:
         return never
 
     def tokenizer_to_model(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
-        """Model id of each tokenizer id, `unk_id` if dict.txt lacks the symbol (number of tokenizer ids,)."""
+        """Model id of each tokenizer id, `unk_id` if the symbol is not in dict.txt (number of tokenizer ids,)."""
         return np.array([self.index(symbol) for symbol in tokenizer.symbols], dtype=np.int32)
 
     def model_to_tokenizer(self, tokenizer: Tokenizer) -> NDArray[np.int32]:

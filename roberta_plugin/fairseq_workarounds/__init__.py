@@ -20,7 +20,7 @@ Each fault has a number and the file that works around it:
    name of one folder, and a folder with `:` in its path for several. We search the folders that the task reads.
 6. **--help leaves out the options of --task, --arch, --optimizer, ...** (`command_line`). `parse_args_and_arch` adds
    them after a first parse, which sees --help and exits. We print the help at the second parse.
-7. **TensorBoard's files are those of the first run in a process** (`log_output`). fairseq keeps one writer for
+7. **TensorBoard's files belong to the first run in a process** (`log_output`). fairseq keeps one writer for
    "train" and one for "valid", whatever --tensorboard-logdir is: job 2 of `fairseq-hydra-train -m` writes into the
    folder of job 1, or fails if that path is relative. We keep one writer per folder.
 8. **A finished training that is started again trains on** (`resuming`). `fairseq_cli.train` checks
@@ -81,7 +81,7 @@ Each fault has a number and the file that works around it:
    code is 2; so is a missing option, and of an unknown name of an option, model
    or task the nearest ones are listed. ROBERTA_DEBUG=1 shows the traceback, which errors of other code, such as a
    subclass of a task, and faults of programs keep.
-26. **W&B refuses a resumed run** (`log_output`). With WANDB_RESUME, its config is that of the first start, and
+26. **W&B refuses a resumed run** (`log_output`). With WANDB_RESUME, its config comes from the first start, and
    fairseq's `update_config` does not allow changes: another port or number of GPUs is a ConfigError. We allow them.
 27. **A resumed training has another learning rate** (`schedules`). A checkpoint of an epoch's end is saved before
    `reduce_lr_on_plateau` judges the epoch, and a resumed training skips the judgement; its count of epochs without
@@ -93,7 +93,7 @@ Each fault has a number and the file that works around it:
    refuse.
 29. **A second start is the first one again** (`starts`). With --restore-file or a --reset-..., the command that resumes
    loads the old checkpoint, or begins the count of updates, the moments or the data anew, and overwrites what was
-   trained since. The training's own last checkpoint wins, and a line says so; these options are for the first start.
+   trained since. Here the training's own last checkpoint is loaded, with a note: these options are for the first start.
    With --no-save-optimizer-state the checkpoint of a stop (9) has the optimizer's state all the same, to resume from.
 30. **Values that no training can use are taken** (`option_limits`). `--distributed-world-size 0`, and asynchronous
    checkpoints without iopath, train nothing with exit code 0; others end in a traceback of numpy or torch. We refuse
@@ -106,7 +106,7 @@ Each fault has a number and the file that works around it:
    them by name.
 33. **--fp16 on many GPUs divides by zero** (`half_precision`). After how many updates the loss scale grows is
    int(2^14 / GPUs / --update-freq) by default: 0 at 1,024 x 17, and 16 at 1,024 x 1, so that every 16th update
-   overflows and is lost. It is at least 256 here; --fp16-scale-window still wins.
+   overflows and is lost. It is at least 256 here; --fp16-scale-window still overrides it.
 34. **Gradients of several ranks add up in half precision** (`gradient_sums`), so that many of them lose what 20 gave
    back. `--gradient-sum fp32` sums them in fp32.
 35. **Every update waits until the GPU has finished it** (`late_reads`): for the norm of the gradient, for the log of
@@ -200,7 +200,7 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     # A checkpoint is saved.
     (checkpoint_utils, "save_checkpoint"): [
         late_reads.save_checkpoint,  # writes no weights of an update that has diverged
-        heartbeats.save_checkpoint,  # its heartbeats say so as long as the training stands still
+        heartbeats.save_checkpoint,  # its heartbeats say so as long as the training waits
     ],
     (Trainer, "save_checkpoint"): [resuming.save_trainer],
     (checkpoint_utils, "torch_persistent_save"): [checkpoints.torch_persistent_save],

@@ -86,7 +86,7 @@ def save_once(fairseqs: Callable[..., None], obj: Any, stream: IO[bytes]) -> Non
 def atomic_copy(fairseqs: Callable[..., Any], src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     """Copy a file so that `dst_path` is always either the old file or the whole new one.
 
-    The result is that of fairseq's `PathManager.copy`; see fault 3. On XFS and Btrfs the two files share their
+    Returns the same as fairseq's `PathManager.copy`; see fault 3. On XFS and Btrfs the two files share their
     blocks. A hard link would be as fast everywhere, but writing into one name, as `cp other.pt checkpoint_last.pt`
     does, would change both.
     """

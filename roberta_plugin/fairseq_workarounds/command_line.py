@@ -42,8 +42,8 @@ from roberta_plugin.settings import MOST_NAMES, nearest
 REMOVED = {
     "--background-checkpoints": "save less often where checkpoints take long, by --save-interval-updates",
     "--bert-pairs": "leave it out, and pairs are drawn anew in every epoch; --num-static-masks N draws N times",
-    "--degenerate-patience": "see accuracy in the log; reports name a run that is no better than a constant answer",
-    "--degenerate-action": "see accuracy in the log; reports name a run that is no better than a constant answer",
+    "--degenerate-patience": "see accuracy in the log; reports name a run that is not better than a constant answer",
+    "--degenerate-action": "see accuracy in the log; reports name a run that is not better than a constant answer",
     "--attention-backend nested": "leave it out, and auto chooses",
     "--attention-backend varlen": "leave it out, and auto chooses torch_flash where the GPU has it",
     "--attention-backend flash": "leave it out, and auto chooses torch_flash where the GPU has it",
@@ -180,7 +180,7 @@ def check_needed(args: argparse.Namespace) -> None:
 
 
 def chosen_classes(args: argparse.Namespace) -> dict[str, Any]:
-    """What --task, --arch, --criterion, --optimizer and --lr-scheduler name in fairseq's registries, by option."""
+    """Classes of fairseq that --task, --arch, --criterion, --optimizer and --lr-scheduler name, by option."""
     registries: dict[str, dict[str, Any]] = {
         "task": TASK_REGISTRY,
         "arch": ARCH_MODEL_REGISTRY,
@@ -198,7 +198,7 @@ def with_defaults(args: argparse.Namespace, chosen: Any) -> argparse.Namespace:
 
 
 def needed_by(chosen: Any) -> list[str]:
-    """Options of a class of fairseq's registries that have no default, or that of another option, which may be null."""
+    """Options of a class of fairseq's registries without a default, or with another option's, which may be null."""
     dataclass = getattr(chosen, "__dataclass", None)
     items = [item for item in fields(dataclass) if NoneType not in get_args(item.type)] if dataclass else []
     return [item.name for item in items if item.default == MISSING or str(item.default).startswith("${")]
@@ -231,7 +231,7 @@ def further_validation_splits(folder: Path) -> set[str]:
 def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any) -> None:
     """fairseq's start of a training, after our classes have checked its options and data; see fault 25.
 
-    What is refused later, as the task, the model, a data set or a checkpoint is opened, ends in one sentence, too.
+    Refusals that come later, as the task, the model, a data set or a checkpoint is opened, end in one sentence, too.
     """
     model, task = ARCH_MODEL_REGISTRY.get(_name(cfg.model)), TASK_REGISTRY.get(_name(cfg.task))
     # a job of `roberta launch` notes its errors itself
@@ -268,7 +268,7 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
 
 
 def check_devices(cfg: Any) -> None:
-    """Refuse what fairseq does on a GPU only, where there is none, and more ranks than it can start here."""
+    """Refuse options that fairseq supports only on a GPU, if there is none, and more ranks than it can start here."""
     common, wanted = cfg.common, cfg.distributed_training.distributed_world_size
     is_flat = common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16)
     if is_flat and not (torch.cuda.is_available() or common.cpu or common.tpu):  # the task refuses --cpu
@@ -290,7 +290,7 @@ def refusal_in(error: Exception, *classes: Any) -> str | None:
     """The sentence by which we or fairseq refuse what a user gave; None for a fault of a program.
 
     Refusals are raised by a statement `raise` of ours or fairseq's, not within some operation, or name a file that
-    cannot be opened. An error of other code, such as a subclass of `classes`, is none.
+    cannot be opened. An error of other code, such as a subclass of `classes`, is not a refusal.
     """
     if isinstance(error, ProcessRaisedException) or _OF_WORKER in str(error):
         return _refusal_in_text(str(error))

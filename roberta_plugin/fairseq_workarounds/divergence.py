@@ -49,7 +49,7 @@ def valid_stats(
 
 
 def explain(trainer: Any, fact: str, *, update: int, is_scale: bool = False) -> str:
-    """What happened at which update, the likely cause and the remedy."""
+    """A message: what happened at which update, the likely cause and the remedy."""
     cfg, rate = trainer.cfg, float(trainer.get_lr() or 0.0)
     peak = max(cfg.optimization.lr, default=rate)
     remedies = [f"a lower --lr (now {peak:g}; a third of it, say)"]

@@ -8,11 +8,11 @@ of the epoch that all ranks together have seen: a run resumed with other setting
 An iteration is one batch of one rank; an update takes `update_freq` iterations. This iterator avoids two faults of
 fairseq's trainer:
 
-- `GroupedIterator` rounds both the iterations done and those of the whole epoch up to updates, which can lose an
+- `GroupedIterator` rounds both the iterations done and the whole epoch's iterations up to updates, which can lose an
   update between the two. So a resumed epoch begins at a multiple of update_freq.
 - `Trainer.train_step` gives dummy batches to ranks that have run out, and then either counts the dummies' tokens or
-  drops those of the whole rank, whose gradients count nevertheless. So in the last update of an epoch a rank has only
-  real batches, or one dummy and nothing else.
+  drops the tokens of the whole rank, whose gradients count nevertheless. So in the last update of an epoch a rank has
+  only real batches, or one dummy and nothing else.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         most_updates: updates after which the epoch ends, though it has more batches; None: it has all.
         equal_shares: whether all ranks need equally many batches, as the collectives of fully_sharded do; fairseq's
             dummies then fill the last update.
-        options: those of fairseq's iterator.
+        options: as for fairseq's iterator.
     """
 
     dataloader: Any
@@ -70,7 +70,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         self._update_freq = update_freq
         self._count_updates = count_updates
         self._updates_before = 0  # of the training, at the first block of this run's part of the epoch
-        self._in_vain = 0  # see BEGUN: those of this epoch in an earlier run
+        self._in_vain = 0  # see BEGUN: blocks of this epoch in an earlier run
         self._equal_shares = equal_shares
         self._most_updates = most_updates
         self._first_block = 0  # blocks of the current epoch that an earlier run has seen
@@ -198,7 +198,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         return [len(self.dataset), self.seed, [taken for _, taken in mixture], self._fingerprint(epoch)]
 
     def _fingerprint(self, epoch: int) -> int:
-        """CRC-32 of the first blocks of the epoch and their lengths: of the order itself, whatever it depends on."""
+        """CRC-32 of the first blocks of the epoch and their lengths: it identifies the order itself."""
         if self._last_fingerprint[0] != epoch:
             order = self.dataset.order(epoch)
             first = order.addresses(0, min(_FINGERPRINTED, len(order)))

@@ -13,7 +13,7 @@ Before it ends, each rank writes the stacks of all its threads to stderr; so doe
 running (a C function with Python's lock) for most of LIMIT_S. No step waits for the thread. A job that is suspended and
 resumed as a whole continues.
 
-torch alone does not suffice. `monitored_barrier` before each update works with gloo only and tells rank 0 alone the
+torch alone does not suffice. `monitored_barrier` before each update works with gloo only and reports only to rank 0 the
 number of a rank, without its node; a stopped rank 0 holds up the others until the limit of their group, half an hour.
 NCCL's watchdog ends ranks whose collective has timed out, without naming the one that is missing.
 
@@ -65,7 +65,7 @@ on_lost: list[Callable[[Exception], None]] = []
 
 
 class Verdict(NamedTuple):
-    """Reason to end the training, and the nodes of the ranks that hang; empty if there is none."""
+    """Reason to end the training, and the nodes of the ranks that hang; empty if there is no reason."""
 
     text: str = ""
     hosts: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ def _now(module: torch.nn.Module) -> Any:
 
 @dataclass
 class Heartbeat:
-    """What a rank writes: a counter, the steps begun, and the rank's host and process."""
+    """The content that a rank writes: a counter, the steps begun, and the rank's host and process."""
 
     count: int = 0
     steps: int = 0

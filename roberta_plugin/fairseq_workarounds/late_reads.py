@@ -90,18 +90,18 @@ class LateLog:
 
 @dataclass
 class LateReads:
-    """What a trainer has not read yet."""
+    """Values that a trainer has not read yet."""
 
     norm: Tensor | None = None
-    """Of the update that is being made."""
+    """Values of the update that is being made."""
     log: LateLog | None = None
-    """Of the update before."""
+    """Values of the update before."""
     has_logged: bool = False
     write: Callable[[LateLog], Any] | None = None
 
 
 def state_of(trainer: Any) -> LateReads:
-    """What the trainer has not read yet."""
+    """The values that the trainer has not read yet."""
     if getattr(trainer, _STATE, None) is None:
         setattr(trainer, _STATE, LateReads())
     state: LateReads = getattr(trainer, _STATE)
@@ -208,7 +208,7 @@ def raise_diverged(trainer: Any) -> None:
 def validate_and_save(
     fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: Any, end_of_epoch: bool
 ) -> Any:
-    """The end of an update: that of an epoch reads the log."""
+    """The end of an update. At the end of an epoch, the log is read."""
     if end_of_epoch:
         read_now(trainer)
     return fairseqs(cfg, trainer, task, epoch_itr, subsets, end_of_epoch)
@@ -240,7 +240,7 @@ class Divisor:
 
 
 def aggregate_logging_outputs(fairseqs: Callable[..., Any], trainer: Any, *args: Any, **options: Any) -> Any:
-    """fairseq's sums over ranks; that of the sample sizes divides without a wait, and 0 as 1."""
+    """fairseq's sums over ranks. The sum of the sample sizes divides without a wait, and 0 divides as 1."""
     outputs, (sample_size, *others) = fairseqs(trainer, *args, **options)
     if torch.is_tensor(sample_size) and is_on_gpu(trainer):
         sample_size = Divisor(sample_size)
@@ -248,7 +248,7 @@ def aggregate_logging_outputs(fairseqs: Callable[..., Any], trainer: Any, *args:
 
 
 def all_reduce_dict(fairseqs: Callable[..., Any], data: Mapping[str, Any], device: torch.device, group: Any) -> Any:
-    """fairseq's sums over ranks of the numbers in a dict, with those of the host sent to a GPU without a wait."""
+    """fairseq's sums over ranks of the numbers in a dict, with numbers of the host sent to a GPU without a wait."""
     of_host = {name: value for name, value in data.items() if not torch.is_tensor(value)}
     if not is_gpu(device) or not of_host:
         return fairseqs(data, device, group)

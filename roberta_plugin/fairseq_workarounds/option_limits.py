@@ -89,11 +89,11 @@ LIMITS = (
     Limit("ema", "ema_start_update", 0),
     Limit("ema", "ema_update_freq", 1),
 )
-_NOT_ZERO = ("keep_interval_updates_pattern",)  # fairseq divides by it; -1 is none
+_NOT_ZERO = ("keep_interval_updates_pattern",)  # fairseq divides by it; -1 means no interval
 
 
 def check_limits(cfg: Any) -> None:
-    """Refuse values outside of `LIMITS`, and what this environment lacks.
+    """Refuse values outside of `LIMITS`, and options that this environment does not support.
 
     `cfg` is fairseq's config, or the namespace of its command line, which has no sections.
 

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 PATIENCE = "patience"  # key in a checkpoint's extra_state
 UNFINISHED = "unfinished_update"  # likewise, and attribute of the trainer: see `stopping.py`
 
-_updates: list[int] = []  # one number: of the last training of this process, as far as it has come
+_updates: list[int] = []  # one number: the progress of the last training of this process
 
 # Class of the present training -> classes whose state has the same meaning.
 _CRITERIONS = {
@@ -141,7 +141,7 @@ def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch
 
 
 def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
-    """fairseq's `load_checkpoint`; tells the task how to count updates; logs it if --max-epoch leaves nothing to do."""
+    """fairseq's `load_checkpoint`. Also lets the task count updates, and logs if --max-epoch leaves nothing to do."""
     if hasattr(getattr(trainer, "task", None), "count_updates"):  # trainers of fairseq's own tests have no task
         trainer.task.count_updates = trainer.get_num_updates
     extra_state, epoch_itr = fairseqs(cfg, trainer, **options)
@@ -405,7 +405,7 @@ def _check_foreign(task: Any, state: Mapping[str, Any], path: Path) -> None:
 
 
 def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
-    if getattr(trainer.cfg.model, "load_checkpoint_heads", False):  # those of the checkpoint
+    if getattr(trainer.cfg.model, "load_checkpoint_heads", False):  # from the checkpoint
         return
     theirs, ours = _head_shapes(state["model"]), _head_shapes(trainer.get_model().state_dict())
     if theirs and theirs != ours:
@@ -437,7 +437,7 @@ def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _different_options(saved: Mapping[str, Any], present: Any) -> list[Difference]:
-    """What differs of the options that both have."""
+    """Differences in the options that both have."""
     if not isinstance(present, Mapping):  # fairseq's older tasks have the options of everything
         return []
     return differences(

@@ -68,7 +68,7 @@ _NEEDED = {"unfinished_update": ("epoch", "end_of_epoch"), "patience": ("best", 
 
 
 def check_state(state: Mapping[str, Any], path: Path, *, parameters: Mapping[str, torch.Tensor]) -> None:
-    """Refuse a loaded checkpoint with which no training can go on; `parameters` are those of the present model.
+    """Refuse a loaded checkpoint from which no training can continue. `parameters` belong to the present model.
 
     Raises:
         ValueError: naming the file, the entry, its value and the remedy.
@@ -80,7 +80,7 @@ def check_state(state: Mapping[str, Any], path: Path, *, parameters: Mapping[str
     extra_state = state.get("extra_state") or {}
     for name, needed in _NEEDED.items():
         if missing := [key for key in needed if extra_state.get(name) and key not in extra_state[name]]:
-            raise ValueError(f"{path}: extra_state.{name} lacks {missing[0]}. {REMEDY}")
+            raise ValueError(f"{path}: extra_state.{name} does not have {missing[0]}. {REMEDY}")
     for name, value in state["model"].items():
         ours = parameters.get(name)
         if not isinstance(value, torch.Tensor) or value.is_quantized or value.layout != torch.strided:

@@ -1,12 +1,12 @@
 """Faults 28 and 29: what a training starts from, at its first start and at every further one.
 
-    checkpoint_last.pt in --save-dir        the training's own: wins over all below, which are for the first start
+    checkpoint_last.pt in --save-dir        the training's own: overrides all below, which are for the first start
     --restore-file, --continue-once         a run that goes on with its moments and updates: a checkpoint, or the
                                             folder with a checkpoint_last.pt that it was saved to
     --finetune-from-model                   the weights of a model, wherever it is (`find_model`)
-    none of them                            new weights
+    no such checkpoint                      new weights
 
-Whatever is named here is read, or refused: no training begins with other weights than those that were named.
+Whatever is named here is read or refused: no training begins with other weights than the named ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file
 _CONTINUED = ("restore_file", "continue_once")
-_NONE = {"restore_file": LAST}  # what stands for nothing to start from, besides None
+_NONE = {"restore_file": LAST}  # values besides None that mean nothing to start from
 _RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_dataloader", "reset_meters")
 
 
@@ -46,7 +46,7 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
     if not PathManager.exists(own := own_checkpoint(cfg, suffix)):
         settle(cfg, suffix)  # again, for fairseq-hydra-train, which knows us only since `call_main`
         return fairseqs(cfg, trainer, **options)
-    cfg = copy.deepcopy(cfg)  # saved checkpoints still tell how the training began
+    cfg = copy.deepcopy(cfg)  # saved checkpoints still say how the training began
     if ignored := _ignored(cfg, own):
         logger.warning(
             f"resuming from {own}; ignored after the first start: {', '.join(ignored)}. To start over in that way, "

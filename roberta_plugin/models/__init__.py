@@ -15,7 +15,7 @@ heads                  features                   -> logits of the vocabulary, n
 linear_cross_entropy   features, labels           -> loss, without holding all logits
 adapters               light fine-tuning: frozen layers, low-rank adapters
 checkpoints            state dicts of other layouts, and options
-head_parameters        heads of a checkpoint, and those of the model
+head_parameters        heads of a checkpoint and of the model
 precision              a trained model for predictions alone, in fp32, bf16 or int8
 cpu                    faster training steps, and faster predictions, on a CPU
 flops                  FLOPs of a training step, peak FLOP/s of GPUs

@@ -4,8 +4,8 @@ A frozen layer keeps its weights, needs no gradients of them and no optimizer st
 backward pass ends above it.
 
 An adapter adds scale * B (A x) to what a linear layer computes, W x + b. W and b are frozen; A is random and B zero, so
-a training starts from the pretrained model. `scale` is alpha / R. In files an adapter's parameters are beside those of
-its layer, `q_proj.adapter.lora_A`, `.lora_B` and `.scale`; wherever a model without adapters reads them, for prediction
+a training starts from the pretrained model. `scale` is alpha / R. In files an adapter's parameters are beside the
+layer's: `q_proj.adapter.lora_A`, `.lora_B` and `.scale`; wherever a model without adapters reads them, for prediction
 and export, they are added to W (`merge`), so that nothing else has to know them.
 
 Shapes: K inputs and N outputs of the linear layer, R rank.

@@ -169,7 +169,7 @@ def choose_backend(
 
 
 def check_options(name: str, *, dropout_prob: float, has_windows: bool) -> None:
-    """Refuse a dropout or local windows that the backend called `name` lacks; `auto` takes all."""
+    """Refuse a dropout or local windows that the backend called `name` does not support; `auto` accepts all."""
     if name in BACKENDS:
         BACKENDS[name].check_options(dropout_prob=dropout_prob, has_windows=has_windows)
 
@@ -262,7 +262,7 @@ class SelfAttention(nn.Module):
 
     With `new_norm`, which makes a norm of K dimensions, the queries and keys of each head are normalized before they
     meet (Henry et al. 2020, arXiv 2010.04245; Dehghani et al. 2023, arXiv 2302.05442, section 2): a norm's learned
-    scale (K,) is that of all heads of the layer.
+    scale (K,) is shared by all heads of the layer.
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class SelfAttention(nn.Module):
     def backend_for(self, q: Tensor, k: Tensor, reach: int | None) -> str:
         """Name of the backend for these inputs; see `choose_backend`.
 
-        One that a training has named for its GPU is not that of answers, which may come from any machine.
+        A backend that a training has named for its GPU is not used for predictions, which may run on any machine.
         """
         is_for_training = self.backend in BACKENDS and not BACKENDS[self.backend].serves_padded
         return "auto" if is_for_training and not self.training else self.backend

@@ -162,7 +162,7 @@ class AttentionBackend(ABC):
     serves_padded = True
 
     def check_options(self, *, dropout_prob: float, has_windows: bool = False) -> None:  # noqa: B027  (takes all)
-        """Raise a ValueError that names the option, for a dropout or for local windows that this backend lacks."""
+        """Raise a ValueError that names the option if this backend does not support a dropout or local windows."""
 
     def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:  # noqa: B027  (runs everywhere)
         """Raise a RuntimeError that names what is missing, if this backend cannot run here."""
@@ -267,7 +267,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: f
     return output
 
 
-MOST_WEIGHTS = 2**28  # that are kept for the backward pass; those of longer sequences are computed twice
+MOST_WEIGHTS = 2**28  # that are kept for the backward pass; weights of longer sequences are computed twice
 WEIGHTS_AT_ONCE = 2**21  # of these
 WINDOW_QUERIES = 128  # that are computed at once, or a whole window, if that is more
 
@@ -335,7 +335,7 @@ def _softmax(q: Tensor, k: Tensor, segment: Segment, is_padding: Tensor | None, 
 
 
 def _words(segment: Segment, at: slice, words: Tensor | None, seed: int) -> Tensor:
-    """Random bits of the weights of a head (q, t): some of `words`, or those of a seed."""
+    """Random bits of the weights of a head (q, t): some of `words`, or drawn from a seed."""
     if words is not None:
         return words[at].view(segment.shape)
     return draw_words(torch.Size(segment.shape), torch.Generator().manual_seed(seed + at.start))
@@ -452,7 +452,7 @@ class TorchFlashAttention(AttentionBackend):
                 f"attention backend 'torch_flash' has heads of at most {MAX_DIM} dimensions, found {dim}: raise "
                 "--encoder-attention-heads, or use --attention-backend auto."
             )
-        if mask.reach is not None and mask.places is not None:  # the kernel's windows are those of whole sequences
+        if mask.reach is not None and mask.places is not None:  # the kernel's windows apply to whole sequences
             of_rows, all_q = mask.for_all(q, k.size(2))
             return pick(self.attend(all_q, k, v, of_rows, dropout_prob), mask.places)
         rows = [F.pad(as_rows(x), (0, -dim % DIM_MULTIPLE)) if dim % DIM_MULTIPLE else as_rows(x) for x in (q, k, v)]
@@ -504,7 +504,7 @@ def is_exact(device: torch.device, dtype: torch.dtype, *, has_windows: bool = Fa
 def agrees_with_definition(
     backend: AttentionBackend, device: torch.device, dtype: torch.dtype, *, reach: int | None = None
 ) -> bool:
-    """True if outputs and gradients of a backend lie within the rounding of `dtype` of those of softmax in fp32."""
+    """True if outputs and gradients of a backend equal softmax in fp32 within the rounding of `dtype`."""
     lengths, heads, dim = (70, 1, 0, 57), 2, 64
     total = sum(lengths)
     generator = torch.Generator().manual_seed(0)

@@ -8,13 +8,13 @@ models and listed options, each a number, a switch or the name of an activation,
 fairseq takes the architecture from the command line and does not compare it with the checkpoint until torch refuses the
 shapes. Here sizes come from the parameters; the number of heads and the activations come from the saved options.
 
-Names of parameters are those of fairseq's `roberta`, in files of any year. A head NAME of a kind is `heads.NAME` in our
+Parameters have the names of fairseq's `roberta`, in files of any year. A head NAME of a kind is `heads.NAME` in our
 model, and KIND_heads.NAME in its state dict, so that fairseq's `roberta` finds its classification heads and a file says
 the kind of each head. Functions take and return state dicts; tensors are shared, not copied.
 
 The encoder must fit the model that loads it. Heads need not: fine-tuning starts from a model with other heads, or none.
-And one of the two may lack the parts for pairs of texts: segments and next-sentence prediction. Fine-tuning and the hub
-keep segments; pretraining without pairs may have none. A model without segment embeddings is one whose tokens are all
+And the parts for pairs of texts, segments and next-sentence prediction, may be missing in one of them. Fine-tuning and
+the hub keep segments; pretraining without pairs may have none. In a model without segment embeddings, all tokens are
 of segment 0. So that row is added to the positions, or without a table of them to the tokens, when it takes over a
 checkpoint with them: the same single text gives the same features.
 """
@@ -78,7 +78,7 @@ def from_older_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def name_heads_as_in_files(model: Any, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
-    """Rename the parameters of a model's heads to those of files, in place: torch's hook after `state_dict`.
+    """Rename the parameters of a model's heads to their names in files, in place: torch's hook after `state_dict`.
 
     Example: heads.mnli.dense.weight -> classification_heads.mnli.dense.weight
     """
@@ -115,7 +115,7 @@ def read_sizes(state: Mapping[str, Tensor]) -> dict[str, int]:
 def norms_of(state: Mapping[str, Any]) -> dict[str, bool]:
     """The options of an encoder's places of norms, in any layout: the parameters say them, and saved options may not.
 
-    Empty where there are no layers.
+    Empty if there are no layers.
     """
     if not read_sizes(state)["encoder_layers"]:
         return {}
@@ -135,7 +135,7 @@ def positions_of(state: Mapping[str, Tensor]) -> Tensor:
 
 
 def num_positions_of(state: Mapping[str, Any]) -> int:
-    """Number of positions of a checkpoint's model; of one with rotary positions, those of the blocks of its training.
+    """Number of positions of a checkpoint's model; with rotary positions, the length of its training's blocks.
 
     Raises:
         ValueError: if the checkpoint does not say it.
@@ -210,7 +210,7 @@ def sequence_head_of(name: str) -> str:
 
 
 def reconcile_sequence_heads(model: HasHeads, state: dict[str, Any]) -> None:
-    """Leave out the checkpoint's heads for sequences that the model lacks, and begin those anew that `state` lacks."""
+    """Leave out heads for sequences that only the checkpoint has, and begin heads anew that only the model has."""
     model_state = model.state_dict()
     theirs, ours = ({head for name in each if (head := sequence_head_of(name))} for each in (state, model_state))
     for name in [name for name in state if sequence_head_of(name) in theirs - ours]:
@@ -226,7 +226,7 @@ def reconcile_segments(model: HasHeads, state: dict[str, Any]) -> None:
     """Make the checkpoint `state` fit a model with or without segment embeddings.
 
     Changes `state` in place, and logs the parts that are left out or begin with fresh weights. A model that takes
-    segments has those of the checkpoint.
+    segments gets the checkpoint's.
     """
     encoder = model.encoder.sentence_encoder
     if SEGMENTS in state and model.takes_segments and encoder.segment_embeddings is None:
@@ -399,7 +399,7 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"This is not a checkpoint of a RoBERTa in fairseq's layout: {error}.") from error
     _, kept = saved_options(state)
     if "encoder_attention_heads" not in kept:
-        raise ValueError("The checkpoint lacks its number of attention heads (encoder_attention_heads).")
+        raise ValueError("The checkpoint does not say its number of attention heads (encoder_attention_heads).")
     num_heads = kept["encoder_attention_heads"]
     if not isinstance(num_heads, int) or num_heads < 1:
         raise ValueError(f"encoder_attention_heads of the checkpoint must be a whole number, got {num_heads!r}.")
@@ -508,7 +508,7 @@ def assign_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) ->
     """Let the checkpoint's tensors, in fp32, be the parameters of a model, which may be on torch's meta device.
 
     Raises:
-        ValueError: if they are not those of such a model.
+        ValueError: if they do not belong to such a model.
     """
     tensors = dict(state["model"])
     with _naming(path):
@@ -516,9 +516,9 @@ def assign_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) ->
             model.upgrade_state_dict(tensors)  # type: ignore[operator]  # older names; heads
         shared = aliases(model.named_parameters(remove_duplicate=False))
         in_fp32 = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
-        # Not fairseq's own method, which lacks `assign`; besides the names, it only prunes layers.
+        # Not fairseq's own method, which has no `assign`; besides the names, it only prunes layers.
         nn.Module.load_state_dict(model, in_fp32, assign=True)
-    for first, *others in shared:  # the LM head's matrix is that of the embeddings again
+    for first, *others in shared:  # the LM head's matrix is the embeddings' matrix
         for other in others:
             module, _, attribute = other.rpartition(".")
             setattr(model.get_submodule(module), attribute, model.get_parameter(first))

@@ -1,4 +1,4 @@
-"""torch.compile of the layers and, on a GPU, of what stands before and behind them: embeddings, LM head and loss.
+"""torch.compile of the layers and, on a GPU, of the parts before and behind them: embeddings, LM head and loss.
 
 A layer is compiled separately for training and validation, with padding and without, for packed rows, for the last
 layer, and once more when a size changes from batch to batch. At the 9th graph torch would give up and run all further
@@ -170,8 +170,8 @@ def raise_limit() -> None:
 def check_compiler(device: torch.device, dtype: torch.dtype) -> str:
     """Why torch.compile does not work here, in one line; "" if it does. Takes seconds.
 
-    A small graph, forward and backward, needs all that those of a model need: triton or a C++ compiler, a driver that
-    suits them, and a folder that can be written to.
+    A small graph, forward and backward, needs everything that a model's graphs need: triton or a C++ compiler, a driver
+    that suits them, and a folder that can be written to.
     """
     x = torch.ones(64, 64, device=device, dtype=dtype, requires_grad=True)
     try:
@@ -182,7 +182,7 @@ def check_compiler(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What a compiler says, in one line, without torch's advice around it."""
+    """A compiler's message in one line, without torch's advice around it."""
     error = getattr(error, "inner_exception", None) or error
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {said}"[:300]

@@ -98,7 +98,7 @@ class FastRobertaConfig(FairseqDataclass):
     no_norm_bias: bool = switch(False, "layer norms without bias (ModernBERT)", goes_with={"norm": ("layer",)})
     no_linear_bias: bool = switch(
         False,
-        "no biases in the linear layers of the encoder and of the LM head, but for that of the vocabulary (ModernBERT)",
+        "no biases in the linear layers of the encoder and of the LM head, except the vocabulary's (ModernBERT)",
     )
     feed_forward: FEED_FORWARDS = switch(  # type: ignore[valid-type]
         "plain",
@@ -178,13 +178,13 @@ class FastRobertaConfig(FairseqDataclass):
     )
     fp8_products: bool = setting(
         False,
-        "with --bf16 on an H100 or newer: products of all layers but the last in 8-bit floats, with a scale for each "
+        "with --bf16 on an H100 or newer: products of all layers but the last in 8-bit floats, with a scale per "
         "row. Weights, checkpoints and validation do not change. Not measured yet: compare a loss curve",
         on_resume="free",
     )
     gradient_sum: GRADIENT_SUMS = setting(  # type: ignore[valid-type]
         "half",
-        "of the ranks' gradients under --bf16 and --fp16. half: in that type; fp32: rounded once, for 2 bytes more a "
+        "sum the ranks' gradients under --bf16 and --fp16. half: in that type; fp32: rounded once, for 2 bytes more a "
         "parameter to send; worth it from some 64 GPUs on",
         on_resume="free",
     )
@@ -202,7 +202,7 @@ class FastRobertaConfig(FairseqDataclass):
 
 
 SWITCHES = {item.name: item for item in fields(FastRobertaConfig) if item.metadata.get("is_switch")}
-"""Options that fairseq's `roberta` and Hugging Face's RoBERTa lack, by name."""
+"""Options that fairseq's `roberta` and Hugging Face's RoBERTa do not have, by name."""
 
 
 def check_has_no_switch(options: Any, *, path: Any, other: str, instead: str) -> None:
@@ -263,7 +263,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "fast_modernbert_base": {**sizes(22, 768, 1152, 12), **MODERNBERT},
     "fast_modernbert_large": {**sizes(28, 1024, 2624, 16), **MODERNBERT},
 }
-"""--arch -> the options that it stands for, but for those that the user gives."""
+"""--arch -> the options that it sets, except options that the user gives."""
 
 
 def set_options(args: Any, options: dict[str, Any]) -> None:

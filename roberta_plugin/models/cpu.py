@@ -107,7 +107,7 @@ SHAPES_KEPT = 128
 
 
 def keep_fewer_shapes() -> None:
-    """Bound the memory of a training on a CPU; before the first product of the process, and unless the user has said.
+    """Bound the memory of a training on a CPU, before the process's first product, unless the user has set a bound.
 
     torch and oneDNN keep what they build for each shape of a product, 1,024 each, with its memory, and nearly every
     batch has its own number of rows: a training with batches of 16,384 tokens grew to 12 GB. 128 are as fast there; 32
@@ -213,7 +213,7 @@ class Linear(nn.Linear):
         return output if self.adapter is None else output + self.adapter(input).to(output.dtype)
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """`forward` with other parameters, such as those of several layers joined."""
+        """`forward` with other parameters, such as the joined parameters of several layers."""
         return linear(x, weight, bias, keeps_bf16=self.keeps_bf16)
 
 
@@ -313,6 +313,6 @@ MakeProduct = type[Bf16Product] | type[Int8Product]
 
 
 def joined(make: MakeProduct, *layers: Linear) -> Product:
-    """One product for layers that read the same inputs; their outputs stand side by side."""
+    """One product for layers that read the same inputs; their outputs are side by side."""
     biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
     return make(torch.cat([layer.weight for layer in layers]), torch.cat(biases) if biases else None)

@@ -58,7 +58,7 @@ def segments_of_pairs(tokens: Tensor, positions: Tensor | None = None) -> Tensor
 
     So are the pairs of `data/pairs.py`. In a block of lines, where a blank line ends a document, what follows the first
     document is of segment 1, as in the half of those pairs whose second text is from elsewhere. `positions` (B, T), 0
-    for the first token of a sequence, are those of a packed row.
+    for the first token of a sequence, belong to a packed row.
     """
     is_end = tokens.eq(EOS_ID)
     pairs = F.pad((is_end[:, 1:] & is_end[:, :-1]).cumsum(1), (1, 0))  # (B, T), so far in the row
@@ -86,7 +86,7 @@ def gated(x: Tensor, *, activation: Callable[[Tensor], Tensor]) -> Tensor:
 class Layer(nn.Module):
     """Self-attention and feed-forward, each followed by dropout, the residual and a norm.
 
-    With `normalize_before`, the norm is that of the sublayer's input, and the residual stays as it is. Without
+    With `normalize_before`, the sublayer's input is normalized, and the residual stays as it is. Without
     `has_attention_norm`, attention takes its input as it is: for the first layer, after a norm of the embeddings.
     """
 
@@ -183,7 +183,7 @@ class SentenceEncoder(CompilesParts, nn.Module):
         self.embed_tokens = nn.Embedding(vocab_size, dim, padding_idx=pad_id)
         self.positions = positions
         self.embed_positions = None if positions.is_rotary else LearnedPositions(max_positions, dim, pad_id=pad_id)
-        # As in BERT; the name is that of fairseq's first encoder.
+        # As in BERT; the name is from fairseq's first encoder.
         self.segment_embeddings = nn.Embedding(num_segments, dim) if num_segments else None
         self.layernorm_embedding = new_norm(dim) if normalizes_embeddings else None
         self.dropout = Dropout(dropout_prob)

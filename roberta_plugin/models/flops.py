@@ -42,8 +42,8 @@ def training_flops(
 
         6 L (4 h^2 + 2 h f) tokens  +  12 L h pairs  +  6 (h^2 + h V) predicted  +  6 (h^2 + C h) sequences
 
-    In layers with a local window there are at most (window + 1) tokens pairs, of which those at the ends of sequences
-    have fewer: a bound, in long sequences a close one.
+    In layers with a local window there are at most (window + 1) tokens pairs. At the ends of sequences there are fewer:
+    this is a bound, which is close in long sequences.
 
     6 FLOPs per weight and token (Kaplan et al. 2020, section 2.1), the two matmuls of attention for each pair of
     positions that attend to each other, the LM head for each predicted position, and heads for classes of

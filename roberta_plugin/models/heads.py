@@ -1,4 +1,4 @@
-"""Features -> predictions: the heads of fine-tuning, one class per kind, those of pretraining, and a vector per text.
+"""Features -> predictions: the heads of fine-tuning, one class per kind, pretraining's heads, and a vector per text.
 
 Kinds are registered in `registry.HEADS`; `FastRobertaModel.register_head` builds a head, `forward` gives it what it
 `reads`, and checkpoints call its parameters KIND_heads.NAME.* (see `checkpoints.py`).
@@ -26,7 +26,7 @@ POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 
 def pool(features: Tensor, is_token: Tensor, pooling: str) -> Tensor:
-    """Features (B, T, D) -> vectors (B, D): their mean or largest values over all tokens, or those of <s>.
+    """Features (B, T, D) -> vectors (B, D): their mean or largest values over all tokens, or the vector of <s>.
 
     <s> and </s> are tokens, too; `is_token` (B, T) is False at padding.
     """
@@ -46,12 +46,12 @@ def check_pooling(pooling: str) -> None:
 
 
 class Encoder(Protocol):
-    """What a head needs of the encoder below it."""
+    """The interface that a head needs of the encoder below it."""
 
     cfg: FastRobertaConfig
 
     def new_layer(self) -> nn.Module:
-        """A layer as those of the encoder, with fresh weights."""
+        """A layer like the encoder's, with fresh weights."""
 
 
 class Head(nn.Module):
@@ -101,10 +101,10 @@ class ClassificationHead(Head):
 
 
 def pool_windows(features: Tensor, *, first: Tensor, pooling: str) -> Tensor:
-    """Features (S, 1, D) of windows -> those of documents (B, 1, D), by "mean" or "max" (Sun et al. 2019, 5.3.1).
+    """Features (S, 1, D) of windows -> features of documents (B, 1, D), by "mean" or "max" (Sun et al. 2019, 5.3.1).
 
     Args:
-        features: of the <s> of each window; those behind the last document, of padding, have no meaning.
+        features: of the <s> of each window. Windows of padding, behind the last document, have no meaning.
         first: document b has the windows first[b] to first[b + 1] (B + 1,).
         pooling: "mean" or "max".
     """
@@ -135,7 +135,7 @@ class MaskedLMHead(CompilesParts, nn.Module):
         self.weight = nn.Parameter(torch.empty(vocab_size, dim).normal_(0.0, init_std)) if weight is None else weight
         self.bias = nn.Parameter(torch.zeros(vocab_size))
         self.products: tuple[Product, Product] | None = None
-        """What multiplies by `dense` and by the output matrix, where answers have another precision than fp32."""
+        """Products with `dense` and the output matrix if predictions have another precision than fp32."""
 
     def forward(self, features: Tensor, *, masked_tokens: Tensor | None = None) -> Tensor:
         """(B, T, D) -> logits (B, T, V), or (M, V) for the positions where `masked_tokens` (B, T) is set."""

@@ -98,8 +98,8 @@ class CudnnAttention(PackedKernel):
         if not (dropout_prob * DROPOUT_LEVELS).is_integer():
             near = round(dropout_prob * DROPOUT_LEVELS) / DROPOUT_LEVELS
             raise ValueError(
-                f"--attention-backend cudnn knows --attention-dropout in sixteenths, and {dropout_prob:g} is none: "
-                f"give {near:g}, or --attention-backend auto."
+                f"--attention-backend cudnn takes --attention-dropout in sixteenths, and {dropout_prob:g} is not a "
+                f"multiple: give {near:g}, or --attention-backend auto."
             )
         _refuse_windows(self.name, has_windows)
 

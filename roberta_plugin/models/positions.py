@@ -1,9 +1,9 @@
-"""Where tokens stand, as attention sees it: rotary positions and local windows.
+"""Positions of tokens as attention sees them: rotary positions and local windows.
 
 Rotary positions (Su et al. 2021, "RoFormer", arXiv 2104.09864, section 3.2.2). Dimensions i and i + K / 2 of a head's
 queries and keys are turned by the angle t * base^(-2 i / K) at position t, so that their products depend on differences
-of positions alone. This pairing is that of Hugging Face's models. There are no position embeddings then, and no longest
-text but that of the training.
+of positions alone. Hugging Face's models pair dimensions in the same way. There are no position embeddings then, and
+only the training limits the length of texts.
 
 Local windows, as in ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1): layers 0, N, 2 N, ... attend to the
 whole sequence, the others to window / 2 positions on either side of each. Which layer is local goes by its place in the
@@ -82,7 +82,7 @@ def turn(x: Tensor, cosines: Tensor, sines: Tensor, *, sign: int = 1) -> Tensor:
 
 
 class Places(NamedTuple):
-    """What the attention of a layer knows of the places of its inputs, beside padding and sequences."""
+    """Places of a layer's inputs for its attention, beside padding and sequences."""
 
     reach: int | None = None
     """Positions on either side that each attends to; None: all."""
@@ -102,9 +102,9 @@ class PositionScheme:
 
     head_dim: int = 0
     base: float | None = None
-    """Of the angles in global layers; None: learned positions."""
+    """Base of the angles in global layers; None: learned positions."""
     base_local: float | None = None
-    """Of the angles in local layers."""
+    """Base of the angles in local layers."""
     window: int | None = None
     """Positions beside its own that a position attends to in a local layer, half of them on either side."""
     global_every: int = 1

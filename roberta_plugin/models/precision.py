@@ -60,7 +60,7 @@ def _sums_in_32_bits() -> bool:
 
 
 def check_precision(precision: str, device: torch.device) -> None:
-    """Refuse a precision that is unknown, or that the device lacks.
+    """Refuse a precision that is unknown, or that the device does not support.
 
     Raises:
         ValueError: saying what is missing, and which precisions there are.
@@ -77,7 +77,7 @@ def check_precision(precision: str, device: torch.device) -> None:
     else:
         needed = BF16_FLAGS if precision == "bf16" else INT8_FLAGS
         why = (
-            f"needs a processor with {' or '.join(needed)}, and this one has none of them, or ONEDNN_MAX_CPU_ISA keeps "
+            f"needs a processor with {' or '.join(needed)}, and this one does not have them, or ONEDNN_MAX_CPU_ISA keeps "
             "oneDNN from using them"
         )
     raise ValueError(f"--precision {precision} {why}: give {there[-1]}.")
@@ -130,7 +130,7 @@ class LowPrecisionLayer(Layer):
         self.outer: Product = joined(make, layer.fc2)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        """What `.to`, `.half` and the like call: the products cannot follow to another type or device.
+        """Called by `.to`, `.half` and the like. The products cannot follow to another type or device.
 
         Raises:
             ValueError: saying what to do instead.

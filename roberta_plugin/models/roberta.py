@@ -4,8 +4,8 @@
 
 State dicts have the names of fairseq's `roberta`: each model loads the checkpoints of the other.
 
-Shapes: B blocks, T positions, S sequences (B, or those of a packed row), D model dimension, Q and M predicted positions
-of a block and of the batch, V vocabulary.
+Shapes: B blocks, T positions, S sequences (B, or as many as a packed row has), D model dimension, Q and M predicted
+positions of a block and of the batch, V vocabulary.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         """A vector for each text (B, D), computed in parts of texts of similar length.
 
         With "recomputes", a part's activations are computed a second time in the backward pass, with the same random
-        numbers: the gradients are those of the whole batch, in the memory of one part (gradient caching, Gao et al.
+        numbers: the gradients equal the whole batch's, in the memory of one part (gradient caching, Gao et al.
         2021, arXiv 2101.06983).
 
         Args:
@@ -290,7 +290,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     supports_packing = True  # forward takes `packing`: task roberta_masked_lm asks for this
     supports_sequence_heads = True  # forward takes `segments` and returns `sequence_logits`
     computes_masked_lm_loss = True  # forward takes `predicted`: criterion roberta_masked_lm asks for this
-    takes_segments = False  # those of the checkpoint that is loaded, as a model that is not to be trained further
+    takes_segments = False  # load the checkpoint's segment embeddings (for inference only)
 
     def __init__(self, cfg: FastRobertaConfig, encoder: RobertaEncoder) -> None:
         super().__init__(encoder)

@@ -38,7 +38,7 @@ from roberta_plugin.settings import setting
 
 logger = logging.getLogger(__name__)
 
-_NUMBERS_AT_A_TIME = 2**25  # fp32 gradients of this many parameters at a time: 128 MB, or those of the largest matrix
+_NUMBERS_AT_A_TIME = 2**25  # fp32 gradients of this many parameters at a time: 128 MB, or the largest matrix
 _LAYER = re.compile(r"encoder\.sentence_encoder\.layers\.(\d+)\.")
 _ENCODER = "encoder.sentence_encoder."
 
@@ -55,8 +55,8 @@ class RobertaAdamWConfig(FairseqDataclass):
     )
     layer_lr_decay: float = setting(
         1.0,
-        "in fine-tuning, the learning rate of each layer is this times that of the layer above; heads have the full "
-        "rate, embeddings the lowest",
+        "in fine-tuning, the learning rate of each layer is this times the rate of the layer above; heads have the "
+        "full rate, embeddings the lowest",
         above=0,
         largest=1,
     )
@@ -88,7 +88,7 @@ def layer_groups(params: Iterable[torch.nn.Parameter], decay: float) -> list[dic
         layers_above = getattr(parameter, "optim_overrides", {}).get("layers_above")
         if layers_above is None:
             raise ValueError(
-                "--layer-lr-decay needs to know each parameter's layer. The fine-tuning tasks of this package tell it; "
+                "--layer-lr-decay needs to know each parameter's layer. The fine-tuning tasks of this package know it; "
                 "with --fp16 and with --ddp-backend fully_sharded, fairseq joins all parameters and forgets it: give "
                 "--fp16-no-flatten-grads or --bf16, and another backend, or leave --layer-lr-decay out."
             )
@@ -100,7 +100,7 @@ def without_decay(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The groups, each split into matrices and, without decay, norms and biases.
 
     Raises:
-        ValueError: if all parameters are one flat vector, in which they cannot be told apart.
+        ValueError: if all parameters are one flat vector, in which they cannot be distinguished.
     """
     groups = list(groups)
     if not any(parameter.dim() > 1 for group in groups for parameter in group["params"]):
@@ -243,7 +243,7 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
         """Take over a state of this optimizer or of fairseq's `adam`, whose moments mean the same.
 
-        The settings stay those of this training's options, not the checkpoint's; --optimizer-overrides win.
+        The settings come from this training's options, not from the checkpoint; --optimizer-overrides override both.
 
         Raises:
             ValueError: if one of the two was made with --layer-lr-decay or --no-decay-norms-and-biases and the other
@@ -317,7 +317,7 @@ def _for_fused_adamw(state_dict: Mapping[str, Any], settings: Sequence[Mapping[s
     """A state of ours or of fairseq's `adam` as torch's fused AdamW loads it.
 
     torch puts the step counters on the parameters' device only if the groups *to be loaded* say that they are fused,
-    which those of fairseq's `adam` do not; and its version for apex may keep the counter in the group.
+    which fairseq's `adam` does not have; and its version for apex may keep the counter in the group.
     """
     flags = {"fused": True, "foreach": None, "amsgrad": False, "maximize": False, "capturable": False}
     flags |= {"differentiable": False, "decoupled_weight_decay": True}

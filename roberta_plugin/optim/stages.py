@@ -73,7 +73,7 @@ def parse(text: str) -> tuple[Point, ...]:
 
 
 def share_at(points: tuple[Point, ...], updates: int, *, shape: str = "linear") -> float:
-    """The share of the peak after this number of updates; after the last point, that of the last point."""
+    """The share of the peak after this number of updates; after the last point, the last point's share."""
     after = bisect_right([point.update for point in points], updates)
     if after == len(points):
         return points[-1].share
@@ -111,7 +111,7 @@ class LinearStages(OwnGroup, FairseqLRScheduler):  # type: ignore[misc]
         return float(self.optimizer.get_lr())
 
     def step_update(self, num_updates: int) -> float:
-        """Set the rate of the next update; the first has that of update 1, as there is no update 0."""
+        """Set the rate of the next update; the first has the rate of update 1, as there is no update 0."""
         share = share_at(self._points, max(1, num_updates), shape=self.cfg.lr_decay_shape)
         self.optimizer.set_lr(self.cfg.lr[0] * share)
         return float(self.optimizer.get_lr())

@@ -93,7 +93,10 @@ def test_a_kernel_with_other_numbers_is_refused_before_a_training(name, monkeypa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"attention_backend": "cudnn", "attention_dropout": 0.1}, "in sixteenths, and 0.1 is none: give 0.125"),
+        (
+            {"attention_backend": "cudnn", "attention_dropout": 0.1},
+            "in sixteenths, and 0.1 is not a multiple: give 0.125",
+        ),
         ({"attention_backend": "flash3", "attention_dropout": 0.125}, "flash3 has no dropout, and .* 0.125: give 0"),
         ({"attention_backend": "cudnn", "attention_window": 8}, "cudnn has no local windows: leave --attention-window"),
     ],

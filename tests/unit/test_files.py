@@ -213,7 +213,7 @@ def test_numbers_that_json_lacks_are_written_as_null(tmp_path):
         (b"[1]", r"holds \[1\] instead of an object"),
         (b"[" * 100_000, "is not valid JSON .it is nested too deeply"),
         (b"null", "holds None instead of an object"),
-        (b'{"c": 2}', "lacks the key 'b'"),
+        (b'{"c": 2}', "does not have the key 'b'"),
         (b'{"b": 5}', r": 'b' is 5, which is not a list or null"),
         (b'{"b": null, "c": true}', r": 'c' is True, which is not a number"),
         (b'{"b": [], "c": 1, "d": []}', r": 'd' is \[\], which is not an object"),

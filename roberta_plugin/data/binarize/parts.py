@@ -149,7 +149,7 @@ class Part(NamedTuple):
     sizes: NDArray[np.int32]
     """Tokens of each item (items,)."""
     ids: NDArray[np.integer[Any]]
-    """Of all items (tokens,)."""
+    """Ids of all items (tokens,)."""
     begins: NDArray[np.uint8]
     """True for items that begin a line of the text (items,); empty unless sentences are split."""
 

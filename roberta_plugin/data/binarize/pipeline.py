@@ -4,7 +4,7 @@ Stage of the flow in `roberta_plugin/data/__init__.py`:
 
     inputs --plan_tasks--> tasks --worker processes--> part files --worker processes--> {split}.bin/.idx, manifest.json
 
-With the default rules .bin, .idx and dict.txt are those of fairseq's multiprocessing_bpe_encoder --keep-empty and
+With the default rules .bin, .idx and dict.txt are as from fairseq's multiprocessing_bpe_encoder --keep-empty and
 fairseq-preprocess --only-source, byte for byte and for any number of workers. A run that was stopped resumes with the
 part files in {split}.parts, whose text it compares; existing files stay untouched until the new ones are complete.
 While the parts are merged, the disk holds the tokens twice.
@@ -151,7 +151,7 @@ class BinarizeSettings(InputSettings):
         smallest=0,
         largest=1,
     )
-    overwrite: bool = setting(False, "replace existing splits, also those of another corpus")
+    overwrite: bool = setting(False, "replace existing splits, also splits of another corpus")
     part_bytes: int | None = setting(
         None,
         "bytes of text per part, the unit of work that a stopped run does not repeat",

@@ -3,7 +3,7 @@
 base               the interface; tokens -> the characters that they cover
 byte_level_bpe     as in RoBERTa and GPT-2, with a fast engine
 sentencepiece      as in XLM-R
-whitespace         the symbols of dict.txt as they stand, as in fairseq without a BPE
+whitespace         the symbols of dict.txt themselves, as in fairseq without a BPE
 additions          any of these with added tokens, as Hugging Face has them
 huggingface        Hugging Face's files               -> such a tokenizer, and the symbols of its ids
 huggingface_fields what becomes of each field of these files
@@ -62,10 +62,10 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def load_tokenizer(folder: str | os.PathLike[str], *, symbols: Sequence[str] | None = None) -> Tokenizer:
-    """Load the tokenizer in a folder; of the word `whitespace`, that of `symbols`, which are the model's.
+    """Load the tokenizer in a folder; for the word `whitespace`, make one of the model's `symbols`.
 
     Raises:
-        FileNotFoundError: if there is none; the message lists the files of each kind.
+        FileNotFoundError: if there is no tokenizer; the message lists the files of each kind.
         ValueError: if there are two, so the one of dict.txt is unknown, or if its files are damaged.
     """
     if whitespace.is_meant(folder):

@@ -1,4 +1,4 @@
-"""What Hugging Face's files may add to a tokenizer: added tokens, and a space in front of texts.
+"""Additions that Hugging Face's files may make to a tokenizer: added tokens, and a space in front of texts.
 
 An added token is found in a text before the tokenizer sees it, and has one id; the text between two of them is
 tokenized by itself. `tokenizers` looks for them, so that its rules hold: the leftmost, of those the longest, and the
@@ -38,7 +38,7 @@ _REMEDY = "import the model again"
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token that is found in a text as a whole; the flags are those of `tokenizers.AddedToken`."""
+    """A token that is found in a text as a whole. The flags have the names of `tokenizers.AddedToken`."""
 
     content: str
     lstrip: bool = False
@@ -70,7 +70,7 @@ class _Part(NamedTuple):
 
 
 def symbol_of(content: str) -> str:
-    """A symbol for dict.txt that stands for a text; the content itself, where no line of that file can be misread.
+    """A symbol for dict.txt that represents a text: the content itself, if no line of that file can be misread.
 
     Example: "[E1]" -> "[E1]"; "a b" -> "a\\u0020b"; "12", which would be another token's number -> "\\u0031\\u0032".
     """
@@ -104,14 +104,14 @@ class TokenizerWithAdditions:
         """Make a tokenizer.
 
         Raises:
-            ValueError: if a token that is a piece is none of this tokenizer.
+            ValueError: if a token that is a piece is not a piece of this tokenizer.
         """
         self.base, self.tokens, self.add_prefix_space = base, tuple(tokens), add_prefix_space
         self.special_ids, self.composes = tuple(map(int, special_ids)), composes
         ids = {piece: index for index, piece in enumerate(pieces_of(base))}
         for token in self.tokens:
             if token.is_piece and token.content not in ids:
-                raise ValueError(f"the added token {token.content!r} is no piece of the tokenizer: {_REMEDY}.")
+                raise ValueError(f"the added token {token.content!r} is not a piece of the tokenizer: {_REMEDY}.")
         new = [token for token in self.tokens if not token.is_piece]
         self.symbols = [*base.symbols, *(symbol_of(token.content) for token in new)]
         self._contents = [token.content for token in new]
@@ -281,14 +281,14 @@ class TokenizerWithAdditions:
 def with_additions(
     base: Tokenizer, tokens: Sequence[AddedToken], *, add_prefix_space: bool = False, **further: Any
 ) -> Tokenizer:
-    """The tokenizer with these additions; itself, if there are none."""
+    """The tokenizer with these additions; the tokenizer itself without any."""
     if not tokens and not add_prefix_space and not any(further.values()):
         return base
     return TokenizerWithAdditions(base, tokens, add_prefix_space=add_prefix_space, **further)
 
 
 def load_additions(base: Tokenizer, folder: Path) -> Tokenizer:
-    """The tokenizer of a folder with the additions of that folder; itself, if there are none."""
+    """The tokenizer of a folder with that folder's additions; the tokenizer itself without any."""
     content = read_json(folder / FILE, keys=_KEYS, remedy=_REMEDY)
     if content is None:
         return base
@@ -318,7 +318,7 @@ def special_ids_of(tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def own_mask_of(tokenizer: Tokenizer) -> str | None:
-    """What the model's own tokenizer calls the mask, where that is not `<mask>`: [MASK], as BERT does."""
+    """The name of the mask in the model's own tokenizer, if it is not `<mask>`: [MASK], as in BERT."""
     return MASK_OF_BERT if special_ids_of(tokenizer) else None
 
 

@@ -99,7 +99,7 @@ class LocatedTokens(NamedTuple):
     """
 
     ids: NDArray[np.int32]
-    """Tokenizer ids (N,), those of `Tokenizer.encode`."""
+    """Tokenizer ids (N,), as from `Tokenizer.encode`."""
     starts: NDArray[np.int32]
     """First character of each token (N,)."""
     ends: NDArray[np.int32]

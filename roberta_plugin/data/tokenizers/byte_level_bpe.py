@@ -3,8 +3,8 @@
 Ids equal those of fairseq's GPT-2 encoder on any text. Two engines compute them: gigatoken, which is fast, with bounded
 memory, and the plain one below, which is the definition: GPT-2's pattern splits text into words, the bytes of each word
 are merged by rank, and the results are cached. gigatoken's tables of letters and digits come from another Unicode
-version than those of the `regex` module, which defines the pattern; therefore lines with characters newer than Python's
-own tables go to the plain engine.
+version than the `regex` module's, which defines the pattern. Therefore lines with characters newer than Python's own
+tables go to the plain engine.
 
 Example: merges "t h", "th e", "\u0120 c" (\u0120 stands for a space), best first. "the cat" is split into the words
 "the" and " cat". t h e -> th e -> the; \u0120 c a t -> \u0120c a t. The ids are those of the pieces the, \u0120c, a, t.
@@ -40,7 +40,7 @@ _LONGEST_REMEMBERED_WORD = 64  # characters
 
 
 def _byte_characters() -> list[str]:
-    """The printable character that stands for each byte (256,): itself if printable, else one from 256 on."""
+    """The printable character that represents each byte (256,): itself if printable, else one from 256 on."""
     printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)}
     spare = iter(range(256, 512))
     return [chr(byte if byte in printable else next(spare)) for byte in range(256)]
@@ -162,7 +162,7 @@ class ByteLevelBpe:
     def decode(self, ids: Sequence[int], *, errors: str = "replace") -> str:
         """Text of ids; bytes that are not valid UTF-8, such as half of a character, become U+FFFD as in fairseq.
 
-        `errors` is that of `bytes.decode`.
+        `errors` is as in `bytes.decode`.
         """
         check_known(ids, len(self.pieces))
         characters = "".join(self.pieces[index] for index in ids)
@@ -185,7 +185,7 @@ class ByteLevelBpe:
 
     @cached_property
     def _num_bytes(self) -> NDArray[np.int32]:
-        """Bytes of the text that each id stands for (number of ids,)."""
+        """Number of bytes of the text that each id represents (number of ids,)."""
         return np.array([len(piece) for piece in self.pieces], dtype=np.int32)
 
     @cached_property
@@ -330,13 +330,13 @@ class GigatokenEngine:
         """Ids of all lines back to back, and the number of ids of each line.
 
         Args:
-            lines: one line or more, none of them empty.
+            lines: one or more lines that are not empty.
             text: the same lines as UTF-8 with a line end between them.
         """
         if _resident_bytes() > self._start_bytes + _MAX_GROWTH:
             self._start()
         if text.count(b"\n") != len(lines) - 1 or lines != list(map(str.strip, lines)):
-            importlib.import_module("awkward")  # gigatoken's own import swallows Ctrl-C and lack of memory
+            importlib.import_module("awkward")  # gigatoken's own import swallows Ctrl-C and MemoryError
             layout = self._tokenizer.encode_batch(list(lines), parallel=False).layout
             lengths = np.diff(np.asarray(layout.offsets.data))
             return np.asarray(layout.content.data).view(np.int32), lengths.astype(np.int32)

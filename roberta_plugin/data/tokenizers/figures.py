@@ -1,7 +1,7 @@
 """How well a tokenizer suits a text: tokens and bytes per word, and how many words stay whole.
 
-A word is what stands between white space. GPT-2's tokenizer needs about 1.3 tokens per English word; a language that
-its text lacked, such as Yoruba, needs several times as many.
+A word is text between white space. GPT-2's tokenizer needs about 1.3 tokens per English word; a language that
+was missing from its text, such as Yoruba, needs several times as many.
 """
 
 from __future__ import annotations

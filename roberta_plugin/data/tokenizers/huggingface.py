@@ -140,7 +140,7 @@ def is_in(folder: Path) -> bool:
 
 
 def merges_of(folder: Path) -> list[tuple[str, str]] | None:
-    """The merges of a folder's tokenizer; None if it is no BPE."""
+    """The merges of a folder's tokenizer; None if it is not a BPE."""
     content = read_file(folder / TOKENIZER)
     if content:
         with well_formed(folder / TOKENIZER):
@@ -258,7 +258,7 @@ def _byte_level_bpe(
 ) -> ForeignTokenizer:
     """Pieces are numbered as in GPT-2's encoder.json: bytes, results of merges, others.
 
-    Example: of the released roberta-base this makes GPT-2's own two files, and fairseq's dict.txt without its counts.
+    Example: from the released roberta-base this makes GPT-2's own two files, and fairseq's dict.txt without its counts.
     """
     all_ids = {**{token.content: number for number, token in added.items()}, **vocabulary}
     unknown = all_ids.get("<unk>", _UNKNOWN_ID)
@@ -284,7 +284,7 @@ def _byte_level_bpe(
     in_order = sorted(enumerate(BYTE_CHARACTERS), key=lambda each: chr(each[0]) != each[1])
     bpe_pieces = list(dict.fromkeys([*(byte for _, byte in in_order), *(first + second for first, second in merges)]))
     others = sorted((set(ids) - set(bpe_pieces) - SPECIAL_SYMBOLS), key=lambda piece: (ids[piece], piece))
-    # A piece with a character that stands for no byte is a symbol alone: only an added token can find it.
+    # A piece with a character that represents no byte is only a symbol: only an added token can find it.
     listed = [piece for piece in others if not piece.startswith(MADE_UP) and _BYTES.issuperset(piece)]
     pieces = [*bpe_pieces, *listed]
     symbol_by_id = {ids[symbol]: symbol for symbol in SPECIAL_SYMBOLS if symbol in ids}

@@ -42,7 +42,7 @@ STEPS: Mapping[str, Mapping[str, Table]] = {
         "Unigram": {**known("type vocab unk_id"), "byte_fallback": only(False, None)},
         "WordLevel": {**known("type vocab"), "unk_token": only("<unk>")},
     },
-    "BPE normalizer": {"NFC": known("type")},  # and those of an export
+    "BPE normalizer": {"NFC": known("type")},  # and the names in an export
     "BPE pre_tokenizer": {
         "ByteLevel": {**known("type add_prefix_space trim_offsets"), "use_regex": only(True, None)},
     },
@@ -106,7 +106,7 @@ TOKENIZER_CONFIG: Table = {
         model_input_names chat_template backend from_slow is_local legacy local_files_only merges_file name_or_path
         processor_class special_tokens_map_file tokenizer_file use_fast vocab_file __version__
     """),
-    "tokenizer_class": noted("its files are read as those of a RoBERTa", *_ROBERTAS, *_OF_ANY_STEPS, None),
+    "tokenizer_class": noted("its files are read as a RoBERTa's", *_ROBERTAS, *_OF_ANY_STEPS, None),
     "truncation_side": noted("texts lose what is at their end", "right", None),
     "padding_side": noted("heads read <s> here, and transformers' the padding that is on the left", "right", None),
     **dict.fromkeys(("add_bos_token", "add_eos_token"), only(True, None)),
@@ -218,7 +218,7 @@ def _check_steps(content: Mapping[str, Any], path: Path) -> list[str]:
                 notes.append(f"{path}: the post_processor {_JOINS_OTHERWISE}")
         if part == "pre_tokenizer" and kind in _CUTS and all(step["type"] != _CUTS[kind] for step in steps):
             raise ValueError(
-                f"{path}: the pre_tokenizer lacks the step {_CUTS[kind]}, which RoBERTa's have. {_ANOTHER}"
+                f"{path}: the pre_tokenizer does not have the step {_CUTS[kind]}, which RoBERTa's have. {_ANOTHER}"
             )
     return notes
 

@@ -132,7 +132,9 @@ def messages() -> Any:
     """
     try:
         from sentencepiece import sentencepiece_model_pb2
-    except Exception as error:  # protobuf's own, for its version; ImportError, for parts that an older one lacks
+    except (
+        Exception
+    ) as error:  # protobuf's own, for its version; ImportError, for parts that an older version does not have
         reason = str(error).partition(" See ")[0]
         raise ValueError(
             f"The installed protobuf does not fit the installed sentencepiece ({reason}): pip install --upgrade "

@@ -6,7 +6,7 @@ length of a pipe is unknown, so its sample is its beginning, kept in memory beca
 
 Example: max_bytes = 1 MB of files with 4 MB -> every fourth piece of 64 KB, the same ones in every run.
 
-Of several corpora (--corpora), each has its smoothed share of the sample; the pieces of a small one may be repeated.
+With several corpora (--corpora), each has its smoothed share of the sample; the pieces of a small one may be repeated.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ class TextSample:
         sources: the files and pipes.
         max_bytes: bytes of the sample; None for all of the text.
         rules: how lines are read.
-        groups: sources of each corpus; none of them is a pipe.
+        groups: sources of each corpus, without pipes.
         alpha: exponent of the shares of these corpora; see `smoothed_shares`.
     """
 

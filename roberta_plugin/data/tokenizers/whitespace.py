@@ -1,4 +1,4 @@
-"""The symbols of dict.txt as they stand, between white space: words, amino acids, phonemes (whitespace.json).
+"""The symbols of dict.txt themselves, between white space: words, amino acids, phonemes (whitespace.json).
 
 As fairseq-preprocess has them without a BPE. White space is Unicode's, as in Hugging Face's WhitespaceSplit. What is
 not among the symbols is <unk>, and so is the name of a special symbol in a text. Decoding puts one space between words.
@@ -44,7 +44,7 @@ class Whitespace:
         """Make a tokenizer.
 
         Raises:
-            ValueError: if a word is none, or occurs twice.
+            ValueError: if a word is not valid, or occurs twice.
         """
         self.words = tuple(words)
         self.symbols: list[str] = [UNKNOWN, *self.words]

@@ -237,7 +237,7 @@ def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tm
         "roberta": [
             (step("model", dropout=0.1), "dropout is 0.1"),
             (lambda content: content["model"].pop("merges") and content["model"].pop("type"), "has the step None"),
-            (lambda content: content.update(pre_tokenizer=None), "pre_tokenizer lacks the step ByteLevel"),
+            (lambda content: content.update(pre_tokenizer=None), "pre_tokenizer does not have the step ByteLevel"),
             (step("model", ignore_merges=True), "ignore_merges is True"),
             (step("model", end_of_word_suffix="</w>"), "end_of_word_suffix is '</w>'"),
             (step("pre_tokenizer", use_regex=False), "use_regex is False"),
@@ -247,7 +247,7 @@ def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tm
         ],
         "xlm-roberta": [
             (step("model", byte_fallback=True), "byte_fallback is True"),
-            (step("pre_tokenizer", pretokenizers=[{"type": "WhitespaceSplit"}]), "lacks the step Metaspace"),
+            (step("pre_tokenizer", pretokenizers=[{"type": "WhitespaceSplit"}]), "does not have the step Metaspace"),
             (step("model", unk_id=0), "unk_id 0, which is '<s>'"),
             (step("normalizer", type="NFKC"), "normalizer has the step NFKC"),
             (metaspace(replacement="_", prepend_scheme="always"), "replacement is '_'"),

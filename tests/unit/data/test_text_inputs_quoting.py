@@ -88,7 +88,7 @@ def test_a_pipe_that_contradicts_itself_is_an_error_where_it_does(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     rows = scan_table(None, format="tsv")
     assert [next(rows).values["text"] for _ in range(2)] == ['a "b"', "c"]
-    refused("enclose cells in line 2, as in CSV, and stand for themselves in line 4", next, rows)
+    refused("enclose cells in line 2, as in CSV, and are ordinary characters in line 4", next, rows)
 
 
 def test_lines_that_are_not_text_are_still_named_one_by_one(tmp_path, monkeypatch):

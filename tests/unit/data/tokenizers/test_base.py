@@ -142,11 +142,11 @@ def test_without_additions_a_tokenizer_is_itself(tokenizer, tmp_path):
     ("content", "message"),
     [
         ("{", "is not valid JSON"),
-        ({"added_tokens": []}, "lacks the key 'add_prefix_space'"),
+        ({"added_tokens": []}, "does not have the key 'add_prefix_space'"),
         ({"add_prefix_space": False, "added_tokens": [{"text": "x"}]}, "does not belong to the tokenizer beside it"),
         (
             {"add_prefix_space": False, "added_tokens": [{"content": "zzz", "is_piece": True}]},
-            "the added token 'zzz' is no piece of the tokenizer",
+            "the added token 'zzz' is not a piece of the tokenizer",
         ),
     ],
 )
