@@ -86,8 +86,8 @@ class Quotes:
         quoted = self._of_names or self._needed
         if quoted and self._stray:
             raise ValueError(
-                f"{self._name}: quotation marks enclose cells in line {quoted}, as in CSV, and are ordinary characters in "
-                f"line {self._stray}. {self._remedy(f'correct line {self._stray}, or ')}"
+                f"{self._name}: quotation marks enclose cells in line {quoted}, as in CSV, and are ordinary "
+                f"characters in line {self._stray}. {self._remedy(f'correct line {self._stray}, or ')}"
             )
         if quoted or self._stray:
             return bool(quoted)

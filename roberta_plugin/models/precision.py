@@ -77,8 +77,8 @@ def check_precision(precision: str, device: torch.device) -> None:
     else:
         needed = BF16_FLAGS if precision == "bf16" else INT8_FLAGS
         why = (
-            f"needs a processor with {' or '.join(needed)}, and this one does not have them, or ONEDNN_MAX_CPU_ISA keeps "
-            "oneDNN from using them"
+            f"needs a processor with {' or '.join(needed)}, and this one does not have them, or ONEDNN_MAX_CPU_ISA "
+            "keeps oneDNN from using them"
         )
     raise ValueError(f"--precision {precision} {why}: give {there[-1]}.")
 

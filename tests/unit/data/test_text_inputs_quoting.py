@@ -31,8 +31,8 @@ PLAIN = {
     "lists": '["a"]\tpos\n["b", "c"]\tneg\n',
 }
 UNCLEAR = {
-    "doubled and stray": ('"a ""b"""\tpos\nsay "no"\tneg\n', r"enclose cells in line 2.*for themselves in line 3"),
-    "stray and tab": ('say "no"\tneg\n"a\tb"\tpos\n', r"enclose cells in line 3.*for themselves in line 2"),
+    "doubled and stray": ('"a ""b"""\tpos\nsay "no"\tneg\n', r"enclose cells in line 2.*ordinary characters in line 3"),
+    "stray and tab": ('say "no"\tneg\n"a\tb"\tpos\n', r"enclose cells in line 3.*ordinary characters in line 2"),
     "a whole column": ('"a"\tpos\n"b"\tneg\n', r"line 2: .* may enclose it, as in CSV, or belong to the text"),
     "as Excel": ('a\tpos\n"b, c"\tneg\n', r"line 3: .* may enclose it"),
 }
