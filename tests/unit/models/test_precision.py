@@ -134,7 +134,10 @@ def test_a_processor_without_the_instructions_is_told_the_nearest_it_has(monkeyp
     monkeypatch.setattr(precision, "has_int8", lambda: False)
     monkeypatch.setattr(precision, "has_fast_bf16", lambda: True)
     refused(
-        r"int8 needs a processor with avx512_vnni .* does not have them, or .*: give bf16\.", check_precision, "int8", CPU
+        r"int8 needs a processor with avx512_vnni .* does not have them, or .*: give bf16\.",
+        check_precision,
+        "int8",
+        CPU,
     )
     monkeypatch.setattr(precision, "has_fast_bf16", lambda: False)
     refused(r"bf16 needs a processor with avx512_bf16 .*: give fp32\.", check_precision, "bf16", CPU)
