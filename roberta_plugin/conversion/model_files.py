@@ -58,6 +58,7 @@ def format_of(path: Path) -> str | None:
         return "checkpoint"
     if path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS):
         return "huggingface"
+    _check_is_installed(path)
     found = {name: each for name, each in FORMATS.items() if any((path / mark).is_file() for mark in each.marks)}
     is_foreign = (path / CONFIG).is_file() or any(each.is_hugging_face for each in found.values())
     if is_foreign and not any(each.own_mark and (path / each.own_mark).is_file() for each in found.values()):
@@ -65,8 +66,6 @@ def format_of(path: Path) -> str | None:
     for each in found.values():
         if each.why_not_alone:
             raise ValueError(f"{path} {each.why_not_alone.format(path=path)}")
-    if not found:
-        _check_is_installed(path)
     return next(iter(found), None)
 
 

@@ -32,6 +32,7 @@ def test_a_folder_has_the_format_of_its_marks_and_that_of_hugging_face_comes_fir
 
 def test_an_export_to_a_format_that_is_not_installed_is_named(tmp_path):
     (tmp_path / "conversion.json").write_text(json.dumps({"to": "toy", "files": []}))
+    (tmp_path / "config.json").touch()  # read as Hugging Face's, it might answer otherwise
     refused(
         r"is an export to toy\. There is no format of models 'toy'; there are huggingface, fairseq", format_of, tmp_path
     )

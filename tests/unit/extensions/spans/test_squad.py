@@ -13,6 +13,7 @@ from roberta_plugin.extensions.spans.questions import Questions
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.preparation import remarks
+from tests.needed_extensions import needs
 from tests.tiny_benchmarks import examples_of, words_tokenizer
 from tests.tiny_squad import question, write_json, write_prepared
 from tests.tiny_tokenizers import train_tokenizer
@@ -256,6 +257,7 @@ def test_long_questions_are_cut_and_passages_are_stored_once(tmp_path):
     assert sum("text" in record and "id" not in record for record in split.records()) == 1
 
 
+@needs("character_bpe")
 def test_a_passage_that_the_tokenizer_changes_is_named(tmp_path):
     (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 20)
     how = {"vocab_size": 40, "folder": tmp_path, "max_characters": 20}
