@@ -189,7 +189,10 @@ def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, An
         ValueError: if no export of ours could have written an entry.
     """
     of_kinds = {name: kind.recorded for name, kind in formats().items() if kind.recorded}
-    checks = {**_ENTRIES, **{name: partial(_are_recorded, recorded) for name, recorded in of_kinds.items()}}
+    checks: dict[str, Callable[[dict[str, Any]], bool]] = {
+        **_ENTRIES,
+        **{name: partial(_are_recorded, recorded) for name, recorded in of_kinds.items()},
+    }
     entries = {name: config[name] for name in checks if config.get(name) is not None}
     for name, entry in entries.items():
         try:

@@ -88,7 +88,13 @@ class Head:
 
 def encoder_alone() -> Head:
     """What answers where no head was trained: the encoder, by vectors of texts."""
-    return Head(kind=next(kind for kind in formats() if not has_module(kind)), name=ENCODER)
+    kind = next((kind for kind in formats() if not has_module(kind)), None)
+    if kind is None:
+        raise ValueError(
+            "The answers of an encoder without a head are vectors, and no extension with a kind of task for them is "
+            "installed. Install one, or name a head of the model by --head."
+        )
+    return Head(kind=kind, name=ENCODER)
 
 
 def heads_of(state: Mapping[str, Any]) -> list[Head]:
@@ -167,7 +173,9 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
             f"{ENCODER}."
         )
     if name is not None:
-        chosen = [head for head in (*heads, encoder_alone()) if head.name == name]
+        chosen = [head for head in heads if head.name == name]
+        if not chosen and name == ENCODER:
+            return encoder_alone()
         if not chosen:
             raise ValueError(f"{path} has no head called {name!r}: it has {', '.join(head.name for head in heads)}.")
         return chosen[0]

@@ -1,7 +1,11 @@
-"""A regression's head answers on the scale of the labels in use, and on that of training in evaluation."""
+"""A regression's head answers on the scale of the labels in use, and on that of training in evaluation; the head of a checkpoint."""
 
+from pathlib import Path
+
+import pytest
 import torch
 
+from roberta_plugin.conversion import portable
 from roberta_plugin.conversion.portable import rescale_to_labels, rescale_to_training
 from roberta_plugin.finetuning import identity
 
@@ -40,3 +44,12 @@ def test_other_heads_are_as_they_are():
     before = state(kind="classification")
     assert rescale_to_labels(before)["model"] is before["model"]
     assert rescale_to_training(before, {"kind": "classification"})["model"] is before["model"]
+
+
+def test_without_a_kind_of_vectors_an_encoder_alone_is_refused_and_heads_are_found(monkeypatch):
+    kinds = {name: kind for name, kind in portable.formats().items() if kind.head}
+    monkeypatch.setattr(portable, "formats", lambda: kinds)
+    with pytest.raises(ValueError, match="no extension with a kind of task for them is installed"):
+        portable.encoder_alone()
+    pretrained = {"model": {"encoder.lm_head.bias": torch.zeros(3)}, "cfg": {"task": {}, "model": {}}}
+    assert portable.choose_head(pretrained, "masked_lm", Path("model.pt")).kind == portable.MASKED_LM
