@@ -391,33 +391,18 @@ except ValueError as error:
     assert "my.csv, line 2: 'daily' is none of never, rarely" in printed
 
 
-def test_the_benchmark_in_the_document_prepares_and_judges(tmp_path):
-    labels = ("neutral", "entailment", "contradiction")
-    rows = [{"pairID": label, "sentence1": "a", "sentence2": "b", "gold_label": label} for label in labels]
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    (block,) = blocks(".github/CONTRIBUTING.md", "benchmark", "python")
-    printed = python(
-        f"""{block}
-from pathlib import Path
-import numpy as np
-from roberta_plugin.finetuning.options import TaskOptions
-from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from tests.tiny_benchmarks import words_tokenizer
-
-folder, (tokenizer, vocabulary) = Path({str(tmp_path)!r}), words_tokenizer()
-tools = {{"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": 32, "options": TaskOptions()}}
-SNLI.prepare(folder, folder / "out", **tools)
-prepared = Prepared.open(folder / "out")
-outputs = RawOutputs(logits=np.eye(3, dtype=np.float32)[[1, 0, 0]])
-print(SNLI.score(prepared, "valid", [outputs], folder=folder, options=TaskOptions()), SNLI.recipe(prepared).metric["value"])
-""",
-        REPOSITORY,
-        fork_of="fairseq",
-    )
-    assert "{'accuracy': 66.6" in printed and printed.endswith("} accuracy\n")
-    assert json.loads((tmp_path / "valid.predictions.jsonl").read_text().splitlines()[2])["prediction"] == "entailment"
+@pytest.mark.parametrize(
+    ("name", "language", "file"),
+    [
+        ("manifest", "python", "anli/__init__.py"),
+        ("entry point", "toml", "pyproject.toml"),
+        ("benchmark", "python", "anli/benchmark.py"),
+    ],
+)
+def test_the_blocks_about_extensions_are_of_the_package_that_is_tested(name, language, file):
+    """From its wheel: extensions/test_anli.py."""
+    (block,) = blocks(".github/CONTRIBUTING.md", name, language)
+    assert block.strip() in (EXAMPLES / "extensions" / "anli" / file).read_text()
 
 
 def test_own_tags_fine_tune_predict_and_export_as_written(after_the_tour):
