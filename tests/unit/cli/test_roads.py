@@ -36,7 +36,7 @@ EVERYWHERE = {
     "predict": "--task-kind --score --input --output --data --tokenizer --max-length --batch-tokens --device "
     "--precision --on-error --no-progress --text-column --id-column",
     "export": "--to --output-dir --data --tokenizer --head --labels --license --language --push",
-    "import": "--output-dir --data --tokenizer --adapter --labels --no-comparison",
+    "import": "--output-dir --data --tokenizer --labels --no-comparison" + " --adapter" * ("peft" in FORMATS),
     "user-dir": "--recipes",
     "profile": "--output-dir --steps --warm-up --rows",
     "launch": "--config --nodes --gpus-per-node --gpu-type --gpu-request --cpus-per-gpu --mem-gb --partition --time "
