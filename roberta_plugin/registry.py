@@ -56,6 +56,8 @@ class KindEntry:
     """Options of `roberta predict` that only this kind has."""
     is_own: bool = False
     """True if tables of your own can be of this kind (`roberta prepare custom --kind`)."""
+    numbers: tuple[str, ...] = ()
+    """Thresholds and temperatures that decide beside the weights, as `Kind.decides_by` and the metrics call them."""
     own_options: tuple[str, ...] = ()
     """Options of `roberta prepare custom` that some kinds share, such as labels."""
     own_aliases: tuple[str, ...] = ()

@@ -158,7 +158,7 @@ def _compare_answers(model: PortableModel, folder: Path, adapt: Callable[[Any], 
     for rows in (rows_of_texts(model, longest), [[model.vocabulary.bos_id, *drawn, model.vocabulary.eos_id]]):
         ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=model.vocabulary.pad_id)
         is_token = ids != model.vocabulary.pad_id
-        is_choice = model.head.kind == "multiple_choice"
+        is_choice = model.head.hugging_face.reads_options
         inputs = {"input_ids": order[ids], "attention_mask": is_token.long()}
         with torch.no_grad(), other_program():
             out = theirs(

@@ -170,9 +170,7 @@ def read_huggingface(path: Path) -> PortableModel:
         notes.append(f"The model has {has_answers}: the parts that it lacks have fresh, untrained weights.")
     if is_bare and not vectors and f"{POOLER}.weight" in weights:
         notes.append("Its pooler, a layer on the features of <s>, is left out.")
-    name, data_task, settings = head.facts.task, head.hugging_face.task, head.hugging_face.settings
-    if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
-        data_task = "squad1"
+    name, data_task, settings = head.facts.task, task_of_import(parameters, head), head.hugging_face.settings
     length = min(options["max_positions"], foreign.max_length or options["max_positions"])
     settings = {"max_length": length, **settings, **recorded}
     settings |= {**vectors, **({"max_length": min(length, vectors.get("max_length", length))} if vectors else {})}
@@ -277,6 +275,13 @@ def _check_sizes(parameters: dict[str, Tensor], options: dict[str, Any], path: P
             )
 
 
+def task_of_import(parameters: Mapping[str, Tensor], head: Head) -> str:
+    """The fine-tuning task that an imported model records, by the parts of its head that decide something."""
+    theirs = head.hugging_face
+    lacks = any(not bool(parameters[f"{head.module}.{part}.weight"].any()) for part in theirs.optional)
+    return theirs.task_without_optional if lacks else theirs.task
+
+
 def complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> set[str]:
     """Add parts that theirs may lack, in place, with fresh weights; return the names of these parts."""
     words = parameters[TOKENS]
@@ -289,13 +294,11 @@ def complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> set
         "encoder.lm_head.layer_norm.bias": torch.zeros(dim),
         "encoder.lm_head.bias": torch.zeros(len(words)),
     }
-    if head.kind == "question_answering":
-        module = f"{head.module}.answerable"
+    for part in head.hugging_face.optional:
+        rows = head.hugging_face.rows.get(part, dim)
         fresh |= {
-            f"{module}.dense.weight": torch.zeros(dim, dim),
-            f"{module}.dense.bias": torch.zeros(dim),
-            f"{module}.out_proj.weight": torch.zeros(1, dim),
-            f"{module}.out_proj.bias": torch.zeros(1),
+            f"{head.module}.{part}.weight": torch.zeros(rows, dim),
+            f"{head.module}.{part}.bias": torch.zeros(rows),
         }
     for part, alike in {"dense": "layers.0.fc1", "layer_norm": "layers.0.final_layer_norm"}.items():
         if f"encoder.sentence_encoder.{alike}.bias" not in parameters:  # as in ModernBERT

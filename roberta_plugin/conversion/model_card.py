@@ -24,8 +24,8 @@ from roberta_plugin.conversion.settings import RECORD, CommonExportSettings
 from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, all_tasks, benchmark_of
+from roberta_plugin.finetuning.kinds import deciding_numbers
 from roberta_plugin.finetuning.kinds.base import Kind
-from roberta_plugin.finetuning.kinds.outputs import NUMBERS
 from roberta_plugin.finetuning.kinds.usage import Exported
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.json_files import read_json
@@ -72,7 +72,6 @@ A RoBERTa (Liu et al. 2019, arXiv 1907.11692) that {description}. Exported by ro
 """
 _SPLITS = {"valid": "validation"}
 _METRICS = {"mcc": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
-_DECIDES = ("thresh", *NUMBERS)  # ends of the names of numbers that are no results
 _RECIPE = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
 
 
@@ -189,7 +188,8 @@ def _results(model: PortableModel) -> dict[str, tuple[dict[str, float], int]]:
     for path in sorted(folder.glob("evaluation_*.json")) if model.path.suffix == ".pt" else ():
         split = path.stem.removeprefix("evaluation_")
         metrics, num_runs, *_ = own_results(model.path, split)
-        shown = {name: value for name, value in metrics.items() if not name.endswith(_DECIDES) and value is not None}
+        decide = ("thresh", *deciding_numbers())  # ends of the names of numbers that are not results
+        shown = {name: value for name, value in metrics.items() if not name.endswith(decide) and value is not None}
         results[split] = (shown, num_runs)
     return results
 

@@ -25,7 +25,8 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import FILES, ByteLevelBpe, r
 from roberta_plugin.data.tokenizers.whitespace import is_meant
 from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, is_number
+from roberta_plugin.finetuning.kinds import deciding_numbers
+from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, is_number
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import saved_options
 from roberta_plugin.registry import FORMATS, TOKENIZERS
@@ -172,7 +173,7 @@ def own_results(checkpoint: Path, split: str) -> OwnResults:
         ending = checkpoint.absolute().parts[-num_same:]
         metrics = [dict(each["metrics"]) for each in members if Path(each["checkpoint"]).parts[-num_same:] == ending]
         more = [dict(content.get(name, {})) for name in ("tf_idf", "options")]
-        numbers = [(name, each[name]) for each in (*metrics, more[0]) for name in NUMBERS if name in each]
+        numbers = [(name, each[name]) for each in (*metrics, more[0]) for name in deciding_numbers() if name in each]
         is_damaged = not all(is_number(*number) for number in numbers)
     except (TypeError, ValueError, KeyError):
         is_damaged = True
@@ -184,7 +185,7 @@ def own_results(checkpoint: Path, split: str) -> OwnResults:
 def decisions_of(checkpoint: Path) -> dict[str, float]:
     """The numbers by which a fine-tuned checkpoint decides, found on its development set; {} if there are none."""
     metrics = own_results(checkpoint, DEVELOPMENT).metrics
-    return {name: metrics[name] for name in NUMBERS if name in metrics}
+    return {name: metrics[name] for name in deciding_numbers() if name in metrics}
 
 
 def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.PathLike[str] | None) -> Path:

@@ -36,11 +36,12 @@ from roberta_plugin.finetuning.benchmarks import (
     unknown_task,
 )
 from roberta_plugin.finetuning.benchmarks.base import Benchmark
+from roberta_plugin.finetuning.kinds import deciding_numbers
 from roberta_plugin.finetuning.kinds.bag_of_words import NAME as WORDS
 from roberta_plugin.finetuning.kinds.bag_of_words import BagOfWords
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.metrics import base_name
-from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, RawOutputs, read_outputs, write_outputs
+from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, RawOutputs, read_outputs, write_outputs
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import remarks
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
@@ -166,7 +167,7 @@ class Judge:
         choose them; given ones stay. All of them, because a threshold holds at one temperature only."""
         scoring = self.options.given("score")
         names = {item.name for item in option_fields(self.prepared.task, stages=("score",))}
-        for name in (name for name in NUMBERS if name in names and name in chosen):
+        for name in (name for name in deciding_numbers() if name in names and name in chosen):
             scoring.pop(self.kind.decides_by.get(name, ""), None)
             scoring.setdefault(name, chosen[name])
         return options_for(self.prepared.task, {**self.options.given("prepare"), **scoring})
@@ -217,7 +218,7 @@ def earlier_decisions(judge: Judge) -> Decisions | None:
     if len(results) == 1:
         (own,) = results
         return Decisions(own.metrics, [own.metrics], own.tf_idf) if wishes.items() <= own.options.items() else None
-    if any(set(NUMBERS) & own.metrics.keys() - judge.options.given("score").keys() for own in results):
+    if any(set(deciding_numbers()) & own.metrics.keys() - judge.options.given("score").keys() for own in results):
         raise ValueError(
             "The models of an ensemble have thresholds or temperatures of their own, and the ensemble's are found on "
             f"the development set: evaluate `{DEVELOPMENT}` too."

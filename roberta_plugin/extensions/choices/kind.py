@@ -212,6 +212,7 @@ class MultipleChoice(TableKind):
         pipeline="multiple-choice",
         arguments=None,
         num_outputs=1,
+        reads_options=True,
         task="multiple_choice",
         settings={"order": "passage"},
     )

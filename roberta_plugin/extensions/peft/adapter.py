@@ -21,7 +21,7 @@ from roberta_plugin.conversion.comparison import compare
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
 from roberta_plugin.conversion.families import check_switches, family_of, layers_of, trust
 from roberta_plugin.conversion.formats import Format
-from roberta_plugin.conversion.huggingface import complete, read_safetensors, write_weights
+from roberta_plugin.conversion.huggingface import complete, read_safetensors, task_of_import, write_weights
 from roberta_plugin.conversion.huggingface_model import TRUNK, check_head, to_hugging_face, with_base_prefix
 from roberta_plugin.conversion.portable import (
     MASKED_LM,
@@ -40,7 +40,6 @@ from roberta_plugin.models.adapters import merge
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
-_TASKS = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "QuestionAnswering": "QUESTION_ANS"}
 _ADVICE = "Copy the file again."
 # What peft adds to the weights, and what would change them otherwise.
 _FIELDS: Table = {
@@ -168,7 +167,7 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
     config = {
         "peft_type": "LORA",
         **{"use_dora": False, "fan_in_fan_out": False, "bias": "none", "rank_pattern": {}, "alpha_pattern": {}},
-        "task_type": _TASKS.get(model.head.hugging_face.suffix.removeprefix("For")),
+        "task_type": model.head.hugging_face.peft_task,
         "base_model_name_or_path": None,
         "r": rank,
         "lora_alpha": round(rank * scale, 4),
@@ -290,7 +289,7 @@ def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) 
     table = {theirs: f"{head.module}.{ours}" for ours, theirs in head.hugging_face.names.items()}
     head_parameters = {translate(name, table): value for name, value in weights.items()}
     width = model.parameters["encoder.sentence_encoder.embed_tokens.weight"].size(1)
-    rows = {"out_proj": head.num_outputs, "span": 2, "answerable.out_proj": 1}
+    rows = {"out_proj": head.num_outputs, **head.hugging_face.rows}
     shapes = {
         f"{head.module}.{part}.{name}": (rows.get(part, width), width)[: 2 - (name == "bias")]
         for part, theirs in head.hugging_face.names.items()
@@ -303,13 +302,13 @@ def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) 
         )
     parameters = {**model.parameters, **head_parameters}
     options = model.state["cfg"]["model"]
-    answers_all = bool(complete(parameters, head, is_tied=not options.get("untie_weights_roberta")))
+    complete(parameters, head, is_tied=not options.get("untie_weights_roberta"))
     positions = int(options["max_positions"])
     task = {"_name": head.facts.task, "max_positions": positions, "classification_head_name": head.name}
     settings = {"max_length": positions, **head.hugging_face.settings}
     settings |= {"labels": []} if "kind" in settings else {}
     trained = task_state(
-        task="squad1" if kind == "question_answering" and answers_all else head.hugging_face.task,
+        task=task_of_import(parameters, head),
         settings=settings,
         is_inferred=True,
         made_anew=(),

@@ -24,6 +24,7 @@ EXTENSION = Extension(
             "question context",
             training=".training:SpanTraining",
             options=("null_threshold", "top_k"),
+            numbers=("threshold", "null_threshold"),
             is_own=True,
             own_options=("threshold",),
         )

@@ -95,7 +95,10 @@ class QuestionAnswering(TableKind):
         pipeline="question-answering",
         arguments=None,
         num_outputs=2,
+        rows={"span": 2, "answerable.out_proj": 1},
+        peft_task="QUESTION_ANS",
         task="squad2",
+        task_without_optional="squad1",
     )
     fields = ("context", "question")
     can_pack = False
@@ -285,6 +288,13 @@ print(answer)""")
                 f"{inexact:,} that start or end within a token"
             )
         return maker.doubtful
+
+    @classmethod
+    @override
+    def numbers_of(cls, values: Mapping[str, Any]) -> dict[str, float]:
+        """In tables of your own, the threshold of no answer is called `threshold`."""
+        name = "null_threshold" if "null_threshold" in values else "threshold"
+        return {"null_threshold": float(values[name])} if name in values else {}
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """See `Kind.answer`; a question that is too long is cut as in fine-tuning."""

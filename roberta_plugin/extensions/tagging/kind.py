@@ -106,6 +106,7 @@ class Tagging(TableKind):
         has_pooler=False,
         least_outputs=2,  # a single one is the score of an option, whose class has the same names
         is_asked_by_words=True,
+        peft_task="TOKEN_CLS",
         settings={"kind": "tagging"},
     )
 

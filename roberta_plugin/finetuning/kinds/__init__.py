@@ -39,6 +39,11 @@ def own_kinds() -> tuple[str, ...]:
     return tuple(name for name, entry in KINDS.items() if entry.is_own)
 
 
+def deciding_numbers() -> tuple[str, ...]:
+    """Names of the thresholds and temperatures of all kinds, as the metrics of a development set call them."""
+    return tuple(dict.fromkeys(name for entry in KINDS.values() for name in entry.numbers))
+
+
 def task_kinds() -> dict[str, str]:
     """Values of `roberta predict --task-kind` -> the kinds that answer."""
     return {entry.task_kind or name: name for name, entry in KINDS.items() if entry.task_kind not in KINDS}

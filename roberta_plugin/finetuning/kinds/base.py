@@ -59,7 +59,13 @@ class HuggingFace:
     problem_type: str = ""
     """What ForSequenceClassification learns."""
     optional: tuple[str, ...] = ()
-    """Modules of ours that their class lacks."""
+    """Modules of ours that their class lacks, and that decide nothing with weights of 0."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Modules of ours -> their outputs, other than the width of the model and, of `out_proj`, the classes."""
+    reads_options: bool = False
+    """True if their class reads the options of a question (N, O, T) at once."""
+    peft_task: str | None = None
+    """What peft calls it (task_type)."""
     has_pooler: bool = True
     """False if its head has no layer with --pooler-activation-fn."""
     least_outputs: int = 1
@@ -72,6 +78,8 @@ class HuggingFace:
     """Further arguments of `pipeline` that give the answers of this kind; None: there is no such pipeline."""
     task: str = ""
     """The fine-tuning task that an imported model records, whose head it has."""
+    task_without_optional: str = ""
+    """The same, where the `optional` modules decide nothing."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of fine-tuning that it records."""
     code: Path | None = None
@@ -85,6 +93,7 @@ SEQUENCE_CLASSIFICATION: dict[str, Any] = {
     "suffix": "ForSequenceClassification",
     "names": {"dense": "classifier.dense", "out_proj": "classifier.out_proj"},
     "pipeline": "text-classification",
+    "peft_task": "SEQ_CLS",
 }
 
 
@@ -527,14 +536,8 @@ class Kind(ABC):
 
     @classmethod
     def numbers_of(cls, values: Mapping[str, Any]) -> dict[str, float]:
-        """The numbers of `decides_by` among other values, such as the metrics of a development set.
-
-        The threshold of no answer is called `threshold` in tables of your own.
-        """
-        names = {name: name for name in cls.decides_by}
-        if "null_threshold" in names and "null_threshold" not in values:
-            names["null_threshold"] = "threshold"
-        return {ours: float(values[theirs]) for ours, theirs in names.items() if theirs in values}
+        """The numbers of `decides_by` among other values, such as the metrics of a development set."""
+        return {name: float(values[name]) for name in cls.decides_by if name in values}
 
     def number(self, name: str) -> float | None:
         """The threshold or temperature that an option gives, or that belongs to the model."""

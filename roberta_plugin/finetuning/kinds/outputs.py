@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.checkpoint_files import sha256_of_parameters
 from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning.kinds import deciding_numbers
 from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name, measure_two_classes
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.runs import FILES
@@ -233,7 +234,6 @@ def class_probabilities(members: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
 
 DEVELOPMENT = "valid"  # the split to choose by
 HELD_OUT = "held_out"  # a fold that judges what an inner development set has chosen
-NUMBERS = ("threshold", "null_threshold", "temperature")  # as the metrics of a development set call them
 
 
 class Decisions:
@@ -278,7 +278,7 @@ class Decisions:
 
 def is_number(name: str, value: Any) -> bool:
     """Whether a value can be the number of this name."""
-    is_finite = name in NUMBERS and isinstance(value, float) and math.isfinite(value)
+    is_finite = name in deciding_numbers() and isinstance(value, float) and math.isfinite(value)
     return is_finite and (value > 0 if name == "temperature" else 0 <= value <= 1)
 
 

@@ -16,7 +16,6 @@ from roberta_plugin.finetuning.benchmarks import kind_of_task
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds import KINDS, kind_class, own_kinds, table_kind, task_kinds
 from roberta_plugin.finetuning.kinds.outputs import (
-    NUMBERS,
     Decisions,
     RawOutputs,
     mean_probabilities,
@@ -119,7 +118,8 @@ def test_a_number_is_given_or_found_by_the_answers_of_the_development_set():
 @pytest.mark.parametrize("name", KINDS)
 def test_every_number_that_predict_takes_is_declared_by_its_kind(name):
     """`decides_by` is what exports carry, and what models bring along."""
-    assert set(kind_class(name).decides_by) == set(KINDS[name].options) & set(NUMBERS)
+    entry = KINDS[name]
+    assert set(kind_class(name).decides_by) == set(entry.options) & set(entry.numbers)
 
 
 SENTENCES = ["a b c d", "e f", "g h i", "x a b c", "e f g"]  # of 16 words
