@@ -74,7 +74,7 @@ def differences(
 ) -> list[Difference]:
     """Differences between two records; values missing in one of them are None there.
 
-    Names that are `free` may differ. `named` is what the user calls a name; if it is empty, the value follows from
+    Names that are `free` may differ. `named` is the user's word for a name. If it is empty, the value follows from
     others, and its difference is reported only if none of them differs.
     """
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name) and not free(name)]

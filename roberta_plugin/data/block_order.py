@@ -66,7 +66,7 @@ class KnownOrder:
         return len(self._all.indices)
 
     def addresses(self, start: int, stop: int) -> Addresses:
-        """See `Order`."""
+        """The blocks at the positions [start, stop) of the epoch."""
         return Addresses(self._all.indices[start:stop], self._all.passes[start:stop])
 
 
@@ -104,7 +104,7 @@ class EpochOrder:
         return int(self._first_draw[-1])
 
     def addresses(self, start: int, stop: int) -> Addresses:
-        """See `Order`."""
+        """The blocks at the positions [start, stop) of the epoch."""
         first, last = start // self._pool_size, max(stop - 1, start) // self._pool_size
         pools = [self._pool(number) for number in range(first, last + 1)]
         begin = first * self._pool_size

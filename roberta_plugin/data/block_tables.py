@@ -110,13 +110,13 @@ class ItemBlocks:
         return self._num_blocks
 
     def bounds(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """See `Blocks`."""
+        """First token (n,) and number of tokens (n,) of the blocks `indices` (n,)."""
         items, pieces = self._items_of(indices)
         skipped = pieces * self._block_length
         return self._tokens.starts_of(items) + skipped, self._lengths_of(items, skipped)
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Blocks`."""
+        """Number of tokens (n,) of the blocks `indices` (n,)."""
         items, pieces = self._items_of(indices)
         return self._lengths_of(items, pieces * self._block_length)
 

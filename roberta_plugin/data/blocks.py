@@ -80,11 +80,11 @@ class EqualBlocks:
         return int(ceil_div(self.num_tokens, self.block_length))
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Blocks`."""
+        """Number of tokens (n,) of the blocks `indices` (n,)."""
         return self.bounds(indices)[1]
 
     def bounds(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """See `Blocks`."""
+        """First token (n,) and number of tokens (n,) of the blocks `indices` (n,)."""
         starts = indices * self.block_length
         return starts, np.minimum(self.num_tokens - starts, self.block_length)
 
@@ -113,11 +113,11 @@ class UnequalBlocks:
         return len(self._starts)
 
     def bounds(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """See `Blocks`."""
+        """First token (n,) and number of tokens (n,) of the blocks `indices` (n,)."""
         return take_mapped(self._starts, indices), self.lengths(indices)
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Blocks`."""
+        """Number of tokens (n,) of the blocks `indices` (n,)."""
         return take_mapped(self._lengths, indices).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""What a text for pretraining has that a model should not learn, or that makes its scores look better than they are.
+"""Finds content of a text for pretraining that a model should not learn, or that makes its scores look too good.
 
     files --check_text--> TextCheck     how much text, and its faults, each with the first lines that have it
     train and held-out lines --find_overlap--> Overlap     what of the held-out text is also in the training text

@@ -424,8 +424,8 @@ def read_lines(
 
     A byte order mark at the beginning of a file is left out, as Python's utf-8-sig does; fairseq takes it for text.
     `start` and `end` choose a part of a plain file, in bytes (see the head of this module). `on_read` gets the number
-    of bytes read from disk; `on_data` gets the bytes of what is read from its beginning. Of a pipe that `is_live`,
-    lines come as soon as they are written.
+    of bytes read from disk; `on_data` gets the bytes of what is read from its beginning. From a pipe that
+    `is_live`, lines come as soon as they are written.
 
     Raises:
         ValueError: if a compressed file is damaged or cut off, a pipe contains JSON Lines without --format, or a line

@@ -4,8 +4,8 @@ In Parquet and Arrow, a part [start, end) is the row groups (in Arrow the record
 holds one row group of the columns that are read. A row has the number of the line where it begins, in Parquet and Arrow
 its own number, from 1 on.
 
-`read_cells` gives the column of the text as bytes: cells that end with the byte 0xff, which UTF-8 does not use. After
-the byte 0xfe stands the reason why a row has no text.
+`read_cells` gives the column of the text as bytes: cells that end with the byte 0xff, which UTF-8 does not use. The
+byte 0xfe is followed by the reason why a row has no text.
 
 Example: the texts "a", "b" and null -> b"a\\xffb\\xff\\xfeit has no text (null)\\xff".
 """

@@ -439,7 +439,7 @@ def no_better_than_constant(
 
 def _no_better(selection: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
     """The metrics that are not better than the baseline's: of the one that selects checkpoints, or else the first one;
-    and the errors, if all of them are no better."""
+    and the errors, if none of them is better."""
 
     def is_better(name: str) -> bool:
         difference = metrics[name] - baseline[name]

@@ -222,7 +222,7 @@ class Section:
     def place(self, message: str, *, nearer: Iterable[Section] = (), beneath: Iterable[Section] = ()) -> str:
         """The file, with the line of the first option of `message` that this section has: `recipe.yaml, line 12`.
 
-        Where one stands in a `nearer` section it is that line, and where it does not stand here, that in one `beneath`.
+        If a `nearer` section has the option, it is the line there; if neither has it, the line in a section `beneath`.
         """
         sections = [*nearer, self, *beneath]
         for name in options_in(message):

@@ -1,7 +1,7 @@
 """A run for people: report.md and report.png, the ends of its attempts, its logs.
 
-Rank 0 writes the report when the training is finished, `roberta jobs report` whenever it is asked. The numbers are
-those of fairseq's log (--log-format json) on the first node, of all jobs of the run. A job has one log for each node,
+Rank 0 writes the report when the training is finished, `roberta jobs report` whenever it is asked. The numbers come
+from fairseq's log (--log-format json) on the first node, of all jobs of the run. A job has one log for each node,
 RUN-DIR/logs/JOB_NODE_log.out, of all its attempts; NODE counts from 0, and each line begins with the number of its
 rank. The first node's also has the lines of the batch script.
 """

@@ -117,7 +117,7 @@ class Resources:
 
     @property
     def activation(self) -> list[str]:
-        """Lines of the batch script: modules, conda, and those of `setup`; a failure of the first two is only reported.
+        """Lines of the batch script: modules, conda and `setup`. A failure of the first two is only reported.
 
         The ranks then fail without it, and the restart policy decides: a slow file server must not end a run of weeks.
         """

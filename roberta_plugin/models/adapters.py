@@ -100,8 +100,8 @@ def add_adapters(model: Any, *, rank: int, alpha: float, targets: Sequence[str],
 def reconcile_adapters(model: nn.Module, state: dict[str, Any]) -> None:
     """Make the checkpoint `state` fit a model with other adapters, or none, in place: it keeps what the model computes.
 
-    Adapters that are those of the model are loaded into them; others are added to the weights, and those of the model
-    start anew.
+    Adapters that match the model's are loaded into them. Others are added to the weights, and the model's own start
+    anew.
     """
     ours, theirs = _adapters_of(model.state_dict()), _adapters_of(state)
     if ours.keys() == theirs.keys() and all(_is_alike(value, theirs[name]) for name, value in ours.items()):

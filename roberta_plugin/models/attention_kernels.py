@@ -182,8 +182,8 @@ class AttentionBackend(ABC):
         """q (B, H, Q, K), k and v (B, H, T, K) -> (B, H, Q, K).
 
         Positions where `is_padding` (B, T) is set get no attention; with `sequences`, a position attends only to its
-        own sequence, and with `reach` to that many positions on either side. Then `places` (B, Q) are those of q, if
-        it is not all of the row. A row that is all padding gives finite, meaningless numbers.
+        own sequence, and with `reach` to that many positions on either side. Then `places` (B, Q) are the places of q,
+        if it is not all of the row. A row that is all padding gives finite, meaningless numbers.
         """
         return self.attend(q, k, v, AttentionMask(is_padding, sequences, reach, places), dropout_prob)
 

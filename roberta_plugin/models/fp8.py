@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from roberta_plugin.models.cpu import Linear
 
@@ -31,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 class Fp8Linear(Linear):
-    """A linear layer whose training products are in fp8; the parameters are those of any linear layer."""
+    """A linear layer whose training products are in fp8; its parameters are as in any linear layer."""
 
+    @override
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """See `Linear`."""
         if not self.training or x.dtype != torch.bfloat16:
             return super().product(x, weight, bias)
         rows: Tensor = _Product.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]

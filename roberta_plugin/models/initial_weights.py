@@ -1,12 +1,12 @@
-"""Initial weights: those of BERT, and heads that attend to the neighboring tokens.
+"""Initial weights: BERT's, and heads that attend to the neighboring tokens.
 
 Initial heads that attend to the neighboring tokens (`--init-attention neighbors`): a model with learned positions
 begins without knowing which positions are neighbors, and a small one needs most of its first million tokens to find
 out. Here the position embeddings begin as sinusoids, and each head of the first layers begins as a rotation of them, so
-that it attends to one offset: -1, 1, -2, 2 and so on. The idea of structure in the initial weights is that of Trockman
-and Kolter 2023 ("Mimetic initialization of self-attention layers", arXiv 2305.09828), the rotation that of Vaswani et
+that it attends to one offset: -1, 1, -2, 2 and so on. The idea of structure in the initial weights is from Trockman
+and Kolter 2023 ("Mimetic initialization of self-attention layers", arXiv 2305.09828), the rotation from Vaswani et
 al. 2017, section 3.5. All weights are trained as usual. The second layer begins like the first, but sees the positions
-as clearly only where the first adds nothing at first (`--zero-init-residual`). The sharpness is that of normed inputs:
+as clearly only where the first adds nothing at first (`--zero-init-residual`). The sharpness holds for normed inputs:
 in the first layer, of a norm after the embeddings or before the sublayer. With frequencies w, position t is
 (cos wt, sin wt) for each w. A query rotated by w*offset and an unrotated key have the product sum over w of
 cos(w (t + offset - s)), which is greatest where s = t + offset.
@@ -25,7 +25,7 @@ from roberta_plugin.models.encoder import Layer, SentenceEncoder
 
 NUM_LAYERS = 2  # that begin like this; the others begin with random heads
 PEAK_SCORE = 12.0  # of the token at the offset; those elsewhere are at most about half of it
-LOWEST, HIGHEST = 0.05, 3.0  # frequencies in radians per position; near pi, those of neighbors differ most
+LOWEST, HIGHEST = 0.05, 3.0  # frequencies in radians per position; near pi, neighbors differ most
 GOLDEN_RATIO = (1 + 5**0.5) / 2
 STANDARD_DEVIATION = 0.02  # BERT (Devlin et al. 2019), initializer_range of the released configurations
 

@@ -5,8 +5,8 @@
     --share-parts attention     only self-attention and its norm are shared, each layer has its own feed-forward part
     --share-parts ffn           the other way round
 
-A shared part is one module that stands in several layers. So the optimizer, the gradients of a step and a checkpoint
-file hold it once, and the names in a state dict are those of the unrolled model: fairseq's `roberta` and Hugging Face
+A shared part is one module that is used in several layers. So the optimizer, the gradients of a step and a checkpoint
+file hold it once, and a state dict has the names of the unrolled model: fairseq's `roberta` and Hugging Face
 read it as an ordinary model.
 """
 
@@ -81,7 +81,7 @@ def joined(state: Mapping[str, Any], *, share_layers: str) -> dict[str, Any]:
     """Parameters, in which equal ones of layers in the same group are one tensor again.
 
     fairseq copies each entry of a state dict from the GPU, or to fp32, so that a shared layer would be written as often
-    as it stands in the model.
+    as the model uses it.
     """
     layers = {name: match for name in state if (match := re.match(r"(.*\.sentence_encoder\.layers\.)(\d+)\.", name))}
     num_layers = len({match[2] for match in layers.values()})

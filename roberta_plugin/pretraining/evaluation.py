@@ -1,7 +1,7 @@
 """The trained model on held-out text: scores beside the baselines, filled masks, report.md, loss.png.
 
 A split is cut into blocks as long as the training's, and 15 % of the tokens are masked as in the paper, in
-several passes with different masks. Beside the model stand what counts of the training split predict: of tokens, of
+several passes with different masks. The baselines are predictions from counts of the training split: of tokens, of
 the previous token, of both neighbors (`data/count_baselines.py`). Sentences and words for filled masks are chosen by
 hash, independent of the result.
 

@@ -322,7 +322,7 @@ class Sharing:
 class Block(NamedTuple):
     """Whole lines of a span.
 
-    `start` is that of the span, and `line` the number of the first line, counted from the beginning of the
+    `start` is the span's start, and `line` the number of the first line, counted from the beginning of the
     span.
     """
 
