@@ -457,8 +457,8 @@ def _check_names(extension: Extension) -> None:
             if name in registry._entries:
                 raise ValueError(f"the {registry.noun} {name!r} is registered by {registry._owners[name].package}")
     for family in extension.benchmarks.values():
-        for name, other in BENCHMARKS._entries.items():
-            for task in set(family.tasks) & set(other.tasks):
+        for name, taken in BENCHMARKS._entries.items():
+            for task in set(family.tasks) & set(taken.tasks):
                 raise ValueError(f"the task {task!r} is registered by {BENCHMARKS._owners[name].package}")
 
 

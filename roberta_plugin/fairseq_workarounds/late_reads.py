@@ -59,7 +59,7 @@ class HostCopy:
 class LateLog:
     """The logging outputs of an update, whose tensors are on their way to the host."""
 
-    outputs: list[Mapping[str, Any]] | None
+    outputs: Sequence[Mapping[str, Any]] | None
     numbers: dict[str, Any]
     _places: list[tuple[dict[str, Any], str]] = field(default_factory=list)
     _copy: HostCopy | None = None
