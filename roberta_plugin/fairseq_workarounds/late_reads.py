@@ -19,7 +19,7 @@ This holds on a GPU, with `roberta_adamw` in bf16 or fp32. The loss scale of --f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -114,6 +114,10 @@ class HubCore(nn.Module):
             return partial(HUB_METHODS.load(name), self)
         return super().__getattr__(name)
 
+    def __dir__(self) -> list[str]:
+        """With the methods of extensions, for tab completion."""
+        return [*super().__dir__(), *HUB_METHODS]
+
     def outputs_of_ids(self, tokens: Tensor, head: str) -> Any:
         """The output of a head for ids (T,) or (B, T), with gradients."""
         batch = self.as_batch(tokens)
