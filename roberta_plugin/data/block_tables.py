@@ -209,7 +209,7 @@ def write_table(
             "made_of": made_of,
             "numbers": numbers,
             "arrays": [
-                [name, type_.str, lengths[name], _sample(_mapped(files[name], type_, lengths[name]))]
+                [name, type_.str, lengths[name], _sample(_map_array(files[name], type_, lengths[name]))]
                 for name, type_ in types.items()
             ],
         }
@@ -232,7 +232,7 @@ def _read(file: IO[bytes], made_of: dict[str, Any]) -> Table | None:
         offset, arrays = _HEAD_BYTES, {}
         for name, type_, length, sample in head["arrays"]:
             dtype = np.dtype(type_)
-            arrays[name] = _mapped(file, dtype, length, offset)
+            arrays[name] = _map_array(file, dtype, length, offset)
             if _sample(arrays[name]) != sample:
                 return None
             offset += round_up(length * dtype.itemsize, 8)
@@ -243,7 +243,7 @@ def _read(file: IO[bytes], made_of: dict[str, Any]) -> Table | None:
         return None
 
 
-def _mapped(file: IO[bytes], dtype: np.dtype[Any], length: int, offset: int = 0) -> NDArray[Any]:
+def _map_array(file: IO[bytes], dtype: np.dtype[Any], length: int, offset: int = 0) -> NDArray[Any]:
     if not length:
         return np.empty(0, dtype)
     return np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=(length,)))

@@ -173,13 +173,13 @@ class MaskedLMDataset(BlockDataset):
             "nsentences": len(indices),
             "ntokens": int(lengths.sum()),
             "npairs": int((lengths * lengths).sum()),
-            **(self._packed(masked, lengths, is_kept) if self.pack else self._padded(masked, lengths)),
+            **(self._pack(masked, lengths, is_kept) if self.pack else self._pad(masked, lengths)),
         }
         batch["net_input"]["src_lengths"] = lengths
         batch["predicted"]["number"] = masked.num_predicted
         return batch
 
-    def _padded(self, masked: MaskedBatch, lengths: NDArray[np.int64]) -> dict[str, Any]:
+    def _pad(self, masked: MaskedBatch, lengths: NDArray[np.int64]) -> dict[str, Any]:
         # Known on the host, so the model needs no device-to-host sync to find out.
         has_padding = bool(lengths.min() < masked.tokens.shape[1])
         return {
@@ -188,7 +188,7 @@ class MaskedLMDataset(BlockDataset):
             "predicted": {"positions": masked.positions, "labels": masked.labels},
         }
 
-    def _packed(self, masked: MaskedBatch, lengths: NDArray[np.int64], is_kept: NDArray[np.bool_]) -> dict[str, Any]:
+    def _pack(self, masked: MaskedBatch, lengths: NDArray[np.int64], is_kept: NDArray[np.bool_]) -> dict[str, Any]:
         max_seqlen = max(self.max_length, int(lengths.max()))
         multiple = self.pad_to_multiple
         row = pack(masked, lengths, pad_id=self.pad_id, multiple=multiple, max_seqlen=max_seqlen, is_kept=is_kept)

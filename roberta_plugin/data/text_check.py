@@ -223,7 +223,7 @@ def _read(
             for block in read_blocks(source, **span):
                 numbers: list[int] = []
                 lines: list[str] = []
-                for number, part in _numbered(block, source, first_line):
+                for number, part in _number_lines(block, source, first_line):
                     found = _lines(part, source, number if is_whole else 0, rules, check)
                     is_text = part is block
                     numbers += range(number, number + len(found)) if is_text else [number] * len(found)
@@ -237,7 +237,7 @@ def _read(
                     break
 
 
-def _numbered(block: bytes, source: TextInput, first_line: int) -> Iterator[tuple[int, bytes]]:
+def _number_lines(block: bytes, source: TextInput, first_line: int) -> Iterator[tuple[int, bytes]]:
     """The block with the number of its first line; for tables and JSON Lines, each row with its own number."""
     if source.is_table:
         rows = [row + CELL_END for row in block.split(CELL_END)[:-1]]
@@ -351,7 +351,7 @@ def find_overlap(held_out: Iterable[str], train: Iterable[str]) -> Overlap:
     table = np.zeros(2**_BITS, dtype=np.bool_)
     table[passages >> np.uint64(64 - _BITS)] = True
     seen = np.zeros(len(passages), dtype=np.bool_)
-    for text in _joined(train, by_line):
+    for text in _join_lines(train, by_line):
         hashes = _hashes(text)
         hashes = hashes[table[hashes >> np.uint64(64 - _BITS)]]
         if len(hashes) and len(passages):
@@ -364,7 +364,7 @@ def find_overlap(held_out: Iterable[str], train: Iterable[str]) -> Overlap:
     return Overlap(len(held), len(in_both), len(of_held), num_passages_seen, longest)
 
 
-def _joined(train: Iterable[str], by_line: dict[int, int]) -> Iterator[str]:
+def _join_lines(train: Iterable[str], by_line: dict[int, int]) -> Iterator[str]:
     """The lines in texts of about a million characters, noting the lengths of `by_line`; no passage crosses a line."""
     lines: list[str] = []
     size = 0

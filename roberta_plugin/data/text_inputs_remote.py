@@ -83,7 +83,7 @@ def find(url: str) -> tuple[list[str], bool]:
         FileNotFoundError: if there is no such file.
         ValueError: if the package of the protocol is not installed.
     """
-    with _explained(url):
+    with _explain_errors(url):
         files, path = _file_system(url)
         if "*" not in path and (path.startswith(_HTTP) or not re.search(r"[?\[]", path)):
             return [url], files.info(path)["type"] == "directory"
@@ -99,7 +99,7 @@ def identity(url: str, *, is_fresh: bool = False) -> tuple[int, str]:
 
     `is_fresh`: by asking again, where a file system remembers its listings.
     """
-    with _explained(url):
+    with _explain_errors(url):
         files, path = _file_system(url)
         if is_fresh:
             files.invalidate_cache()
@@ -127,7 +127,7 @@ def file_name(url: str) -> str:
 
 def open_url(url: str, *, is_sequential: bool) -> Any:
     """Open a file to read it once from its beginning, or to read it anywhere."""
-    with _explained(url):
+    with _explain_errors(url):
         files, path = _file_system(url)
         # A server need not know of ranges; one stream it does know.
         options = {"block_size": 0} if is_sequential and url.startswith(_HTTP) else {}
@@ -145,7 +145,7 @@ def is_web_page(url: str, head: bytes) -> bool:
     """True if a URL answers with an HTML page, such as a login form, by its server or its first bytes."""
     if re.match(rb"(\xef\xbb\xbf)?\s*<(!doctype\s+html|html)[\s>]", head, re.IGNORECASE):
         return True
-    with _explained(url):
+    with _explain_errors(url):
         files, path = _file_system(url)
         kind = str(files.info(path).get("mimetype") or "") if path.startswith(_HTTP) else ""
     return kind.startswith(("text/html", "application/xhtml"))
@@ -173,11 +173,11 @@ class _File(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Some of the following bytes, at most `size`; empty only at the end."""
-        with _explained(self._url):
+        with _explain_errors(self._url):
             return bytes(self._file.read(size))
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        with _explained(self._url):
+        with _explain_errors(self._url):
             return int(self._file.seek(offset, whence))
 
     def tell(self) -> int:
@@ -210,7 +210,7 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _explained(url: str) -> Iterator[None]:
+def _explain_errors(url: str) -> Iterator[None]:
     """While entered, an error of any file system or network becomes one that says in a sentence what to do."""
     protocol, shown = re.split("::|://", url)[0], without_secrets(url)
     try:

@@ -83,7 +83,7 @@ def rows_of_lines(
     if form == "jsonl":
         check_json_lines(lines.first_bytes(), lines.name)
         return _json_lines(lines)
-    return _separated(lines, _dialect(lines, form, delimiter), column)
+    return _read_separated(lines, _dialect(lines, form, delimiter), column)
 
 
 def read_rows(source: TextInput, *, on_read: Callable[[int], None]) -> Iterator[Mapping[str, Any]]:
@@ -144,7 +144,7 @@ def groups_of(source: TextInput) -> tuple[Group, ...]:
     Raises:
         ValueError: see `check_column`, or if the file cannot be read.
     """
-    with _opened(source) as file:
+    with _open_file(source) as file:
         if source.form == "parquet":
             _check_type(source, file.schema_arrow)
             names = [file.schema.column(index).path for index in range(len(file.schema))]
@@ -166,7 +166,7 @@ def _valid(column: Any) -> Any:
 
 def schema_metadata(source: TextInput) -> Mapping[bytes, bytes]:
     """Metadata that other programs have written into the schema of Parquet or Arrow."""
-    with _opened(source) as file:
+    with _open_file(source) as file:
         schema = file.schema_arrow if source.form == "parquet" else file.schema
         return dict(schema.metadata or {})
 
@@ -251,7 +251,7 @@ def require_column(name: str, column: str, columns: Sequence[str]) -> None:
 
 
 @contextmanager
-def _opened(source: TextInput) -> Iterator[Any]:
+def _open_file(source: TextInput) -> Iterator[Any]:
     """A Parquet file, or the reader of an Arrow file or stream."""
     what = "Parquet" if source.form == "parquet" else "Arrow"
     require("pyarrow", extra="parquet", purpose=f"{source.name}: reading {what}")
@@ -292,7 +292,7 @@ def _batches(
 ) -> Iterator[Any]:
     """Batches of rows of the row groups [start, end)."""
     size = source.size
-    with _opened(source) as file:
+    with _open_file(source) as file:
         if source.form == "parquet":
             groups = [*range(file.num_row_groups)][start:end]
             for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns, use_threads=False):
@@ -347,7 +347,7 @@ class TextLines:
                 text = "\0"
             self._lines = iter(block.splitlines(keepends=True)) if "\0" in text else io.StringIO(text, newline="")
         self.number += 1
-        return line if isinstance(line, str) else self._decoded(line)
+        return line if isinstance(line, str) else self._decode(line)
 
     def first_bytes(self) -> bytes:
         """The next block of bytes, which stays to be read; empty at the end."""
@@ -357,7 +357,7 @@ class TextLines:
                 self._block, self._is_at_start = self._block.removeprefix(BOM), False
         return self._block
 
-    def _decoded(self, line: bytes) -> str:
+    def _decode(self, line: bytes) -> str:
         if b"\0" in line:
             reason = "it holds byte 0x00, so the file is a binary one, or UTF-16"
             raise BadLineError(self.name, self.number, reason, "`iconv -f UTF-16LE -t UTF-8` converts the latter.")
@@ -448,7 +448,7 @@ def _is_quoted(source: TextInput, _identity: tuple[Any, ...]) -> bool:
     return is_quoted
 
 
-def _separated(lines: TextLines, dialect: _Dialect, column: str | None) -> Iterator[NumberedRow | BadLineError]:
+def _read_separated(lines: TextLines, dialect: _Dialect, column: str | None) -> Iterator[NumberedRow | BadLineError]:
     """Rows of CSV or TSV."""
     header: list[str] | None = None
     line = lines.number + 1  # where the row begins

@@ -90,7 +90,7 @@ def parse_args_and_arch(
     Without --arch the text has the options of our own model.
     """
     arguments = sys.argv[1:] if input_args is None else list(input_args)
-    if removed := _removed(arguments):
+    if removed := _find_removed(arguments):
         parser.usage = argparse.SUPPRESS  # one line, without the usage of all others
         parser.error(f"{removed[0]} was removed: {REMOVED[removed[0]]}.")
     refuse = parser.error if "error" in vars(parser) else _refuse_words(parser)
@@ -378,7 +378,7 @@ def _name(section: Any) -> Any:
 
 def without_removed(arguments: Sequence[str]) -> list[str]:
     """The arguments of an earlier version that are still options."""
-    if not _removed(arguments):
+    if not _find_removed(arguments):
         return list(arguments)
     kept: list[str] = []
     is_removed = False
@@ -402,7 +402,7 @@ def load_checkpoint_to_cpu(fairseqs: Callable[..., dict[str, Any]], *args: Any, 
     return state
 
 
-def _removed(arguments: Sequence[str]) -> list[str]:
+def _find_removed(arguments: Sequence[str]) -> list[str]:
     words = _words(arguments)
     return [word for word in (*words, *map(" ".join, pairwise(words))) if word in REMOVED]
 

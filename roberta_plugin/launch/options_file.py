@@ -118,7 +118,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} must hold keys and their values, one per line, as in slurm/; it holds {short(values)}."
         )
-    if _expanded(values, {}) > _MOST_VALUES:
+    if _count_values(values, {}) > _MOST_VALUES:
         raise ValueError(
             f"{path} holds more than {_MOST_VALUES:,} values, once its anchors are written out: write each where it is "
             "needed, as in slurm/."
@@ -126,14 +126,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def _expanded(value: Any, counts: dict[int, float]) -> float:
+def _count_values(value: Any, counts: dict[int, float]) -> float:
     """The number of values, where an anchor's values count once for each use; infinite if it contains itself."""
     if not isinstance(value, list | dict):
         return 1
     if id(value) not in counts:
         counts[id(value)] = math.inf
         items = value.values() if isinstance(value, dict) else value
-        counts[id(value)] = 1 + sum(_expanded(item, counts) for item in items)
+        counts[id(value)] = 1 + sum(_count_values(item, counts) for item in items)
     return counts[id(value)]
 
 

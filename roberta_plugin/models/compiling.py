@@ -137,11 +137,11 @@ class CompilesParts:
             return method
         if self.compiled is None:
             self.compiled = Compiled([self])  # type: ignore[list-item]
-        return partial(self.compiled.run, _compiled(method, self.backend), method)
+        return partial(self.compiled.run, _compile(method, self.backend), method)
 
 
 @cache
-def _compiled(method: Callable[..., Tensor], backend: str) -> Callable[..., Tensor]:
+def _compile(method: Callable[..., Tensor], backend: str) -> Callable[..., Tensor]:
     compiled: Callable[..., Tensor] = torch.compile(method, backend=backend, fullgraph=True)
     return compiled
 

@@ -46,7 +46,7 @@ def test_what_trainings_write_passes():
         ("optimizer_history.0.num_updates", -7, "num_updates must be a whole number, and is '-7'"),
         ("extra_state.best", "x", "extra_state.best must be a number, and is 'x'"),
         ("extra_state.unfinished_update", "x", "unfinished_update must be a dictionary"),
-        ("extra_state.unfinished_update", {"epoch": 3}, "extra_state.unfinished_update lacks end_of_epoch"),
+        ("extra_state.unfinished_update", {"epoch": 3}, "extra_state.unfinished_update does not have end_of_epoch"),
         ("extra_state.train_iterator.blocks_in_epoch", "x", "blocks_in_epoch must be a whole number, and is 'x'"),
         ("extra_state.train_iterator", 5, "train_iterator must be a dictionary, and is '5'"),
         ("extra_state.previous_training_time", float("nan"), "must be a number of seconds, and is 'nan'"),
