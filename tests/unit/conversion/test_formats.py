@@ -4,19 +4,37 @@ import json
 
 import pytest
 
-from roberta_plugin.conversion.formats import instead
+from roberta_plugin.conversion.formats import Format, instead
 from roberta_plugin.conversion.model_files import format_of
 from roberta_plugin.conversion.settings import CommonExportSettings
-from roberta_plugin.registry import FORMATS, FormatEntry
+from roberta_plugin.registry import FORMATS, Extension, FormatEntry
 from tests.refusals import refused
+from tests.tiny_conversions import exported, write_checkpoint
+
+
+class Toy(Format):
+    program = "toys"
+
+    def write(self, model, folder, settings):
+        (folder / "toy.json").write_text("{}")
+        return ["It is a toy."]
+
+    def usage(self, model):
+        return 'Open "FOLDER".'
 
 
 @pytest.fixture(name="toy")
 def registered_format(monkeypatch):
     """A format that an extension could bring, whose folders have the file toy.json."""
     FORMATS["huggingface"]  # all extensions are found
-    entry = FormatEntry("tests:none", marks=("toy.json", "graph.toy"), own_mark="toy.json", takes_any_layers=True)
+    entry = FormatEntry(
+        "tests.unit.conversion.test_formats:Toy",
+        marks=("toy.json", "graph.toy"),
+        own_mark="toy.json",
+        takes_any_layers=True,
+    )
     monkeypatch.setitem(FORMATS._entries, "toy", entry)
+    monkeypatch.setitem(FORMATS._owners, "toy", Extension("toy", __name__))
     return entry
 
 
@@ -42,3 +60,12 @@ def test_an_export_to_a_format_that_is_not_installed_is_named(tmp_path):
 
 def test_formats_of_any_layers_are_what_to_use_instead(toy):
     assert instead("huggingface").startswith("--to huggingface or ") and instead().endswith("toy")
+
+
+def test_a_format_of_an_extension_writes_a_folder_with_a_card_and_notes(toy, tmp_path):
+    done = exported(write_checkpoint(tmp_path / "ours"), tmp_path / "toy", "toy")
+    assert done.notes == ("It is a toy.",) and format_of(done.folder) == "toy"
+    card = (done.folder / "README.md").read_text()
+    assert 'Open "FOLDER".' in card and "library_name: toy" in card
+    record = json.loads((done.folder / "conversion.json").read_text())
+    assert record["to"] == "toy" and record["notes"] == ["It is a toy."]
