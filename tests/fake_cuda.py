@@ -25,7 +25,7 @@ from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from roberta_plugin.models import attention_kernels, linear_cross_entropy
+from roberta_plugin.models import attention_kernels, gelu, linear_cross_entropy
 
 TRIED = ((2, 11), (2, 13))  # releases of torch
 NUMBER_OF_CUDA = 1  # in c10::DeviceType
@@ -64,6 +64,7 @@ def fake_cuda(
         stack.enter_context(patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False))
         stack.enter_context(patch.object(torch.cuda, "is_bf16_supported", lambda *_, **__: True))
         stack.enter_context(patch.object(torch, "_fused_sdp_choice", _kernel))
+        stack.enter_context(patch.object(gelu, "is_served", lambda *_: True))  # torch for a GPU brings Triton
         if not is_compiled:
             stack.enter_context(patch.object(torch.nn.functional, "scaled_dot_product_attention", _attention))
         for cache in caches:

@@ -9,6 +9,8 @@ attention              self-attention and the choice among its backends
 positions              rotary positions, and which layers attend to a local window
 attention_kernels      their signature; attention on a CPU, and of packed rows on a GPU
 hopper_attention       attention of packed rows by cuDNN and FlashAttention-3
+gelu                   GELU after a linear layer
+gelu_kernels           its kernels for a GPU, in Triton
 fp8                    a training's products in 8-bit floating point
 compiling              torch.compile of layers, embeddings, head and loss
 heads                  features                   -> logits of the vocabulary, next sentences, classes, tags, spans

@@ -21,6 +21,7 @@ from roberta_plugin.models.attention import SelfAttention
 from roberta_plugin.models.attention_kernels import Sequences
 from roberta_plugin.models.compiling import CompilesParts, report_eager
 from roberta_plugin.models.cpu import Dropout, Linear
+from roberta_plugin.models.gelu import activated
 from roberta_plugin.models.positions import LEARNED, Places, PositionScheme
 
 NORMS = ("layer", "rms")
@@ -150,7 +151,7 @@ class Layer(nn.Module):
         return x
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.fc2(self.activation_dropout(self.activation(self.fc1(x))))
+        result: Tensor = self.fc2(self.activation_dropout(activated(self.fc1, x, self.activation)))
         return result
 
 
