@@ -12,7 +12,7 @@ head           next-sentence prediction
 
 from roberta_plugin.registry import Extension, InputFormatEntry
 
-_FORMATS = {"segment-pair": "BERT's", "sentence-pair": "two sentences"}
+_FORMATS = {"segment-pair": "BERT's", "sentence-pair": "sentences"}
 
 EXTENSION = Extension(
     "bert_pairs",

@@ -42,7 +42,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _ADVICE = "Copy the file again."
 # What peft adds to the weights, and what would change them otherwise.
-_FIELDS: Table = {
+FIELDS: Table = {
     **known("""
         r lora_alpha modules_to_save target_modules exclude_modules layers_to_transform layers_pattern
         lora_dropout loftq_config eva_config corda_config runtime_config qalora_group_size task_type auto_mapping
@@ -191,7 +191,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     if config is None or not path.is_file():
         missing = CONFIG if config is None else WEIGHTS
         raise FileNotFoundError(f"--adapter {folder} has no {missing}: name the folder that peft has written.")
-    notes = check_fields(config, _FIELDS, folder / CONFIG, remedy="Merge it with peft, and import the merged model.")
+    notes = check_fields(config, FIELDS, folder / CONFIG, remedy="Merge it with peft, and import the merged model.")
     rank, alpha = config["r"], config["lora_alpha"]
     are_numbers = isinstance(rank, int) and isinstance(alpha, int | float) and bool not in (type(rank), type(alpha))
     if not are_numbers or rank < 1 or not math.isfinite(alpha):

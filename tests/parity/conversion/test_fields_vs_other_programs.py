@@ -20,6 +20,8 @@ from roberta_plugin.conversion.huggingface import read_huggingface, read_weights
 from roberta_plugin.conversion.huggingface_model import TOKEN_TYPES
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.data.tokenizers.huggingface_fields import check_tokenizer
+from roberta_plugin.extensions.peft.adapter import FIELDS as OF_ADAPTERS
+from roberta_plugin.extensions.sentence_transformers import reading
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import FAIRSEQ, FAIRSEQ_MODELS, model_arguments
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
@@ -51,13 +53,13 @@ def test_every_field_that_other_programs_write_is_known(theirs):
     for name in ("RobertaConfig", "XLMRobertaConfig", "CamembertConfig", "RobertaPreLayerNormConfig"):
         config = getattr(transformers, name)(num_labels=3)
         assert config.to_dict().keys() <= fields.CONFIG.keys()
-    assert {field.name for field in dataclasses.fields(peft.LoraConfig)} <= fields.ADAPTER.keys()
-    assert set(modules.Pooling.config_keys) <= fields.POOLING.keys()
+    assert {field.name for field in dataclasses.fields(peft.LoraConfig)} <= OF_ADAPTERS.keys()
+    assert set(modules.Pooling.config_keys) <= reading.POOLING.keys()
     for name in ("roberta", "xlm-roberta"):
         assert not check_tokenizer(theirs / name)
         assert not read_huggingface(theirs / name).notes
         encoder = modules.Transformer(str(theirs / name))
-        assert encoder.get_config_dict().keys() <= fields.SENTENCE_BERT.keys()
+        assert encoder.get_config_dict().keys() <= reading.SENTENCE_BERT.keys()
     parser = argparse.ArgumentParser()
     from fairseq.models.roberta import RobertaModel, base_architecture
 
