@@ -5,7 +5,7 @@
     gpus          how many, with gpu
     gpu_memory_gb memory of one GPU that it needs
     hours         of the hardware that `hardware` names
-    hardware      what the hours were measured or estimated on
+    hardware      what the hours were measured or estimated on, and the basis of an estimate
     text          the text that it was made for
     vocab_size    symbols of a tokenizer for that text
     result        what came out
@@ -13,7 +13,10 @@
     why           the reasons for these settings, with sources
     train         options of fairseq-train, without data, machine and folders
 
-A longer or shorter training has the same shape: `scaled` multiplies every number of updates.
+A longer or shorter training has the same shape: `scaled` multiplies every number of updates. How often, for --hours,
+follows from `hours`: with other hours, runs that began with --hours could not be resumed. So the hours on GPUs, all of
+them estimates, stay as they are until they are measured. Those of a dry run (`launch/estimate.py`) differ from them by
+up to a sixth.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """What a pretraining is made of: recipe, a choice by measurement and documentation strings."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 
 from roberta_plugin.cli import main
 from roberta_plugin.launch.arguments import check_data, check_options, parse
+from roberta_plugin.launch.estimate import estimate
 from roberta_plugin.launch.options_file import RECIPES
 from roberta_plugin.models.config import SIZES
+from roberta_plugin.models.flops import half_precision_peak
 from roberta_plugin.pretraining import docstrings
 from roberta_plugin.pretraining.choice import (
     MOST_PASSES,
@@ -51,6 +54,22 @@ def test_recipes_for_gpus_compile_and_have_rows_of_one_length(recipe):
     train = recipe.train
     row = train.get("max-tokens") or int(train["batch-size"]) * int(train["tokens-per-sample"])
     assert train["compile-layers"] == "true" and int(train["pad-to-multiple"]) == int(row)
+
+
+@pytest.mark.parametrize("recipe", [recipe for recipe in package_recipes() if recipe.device == "gpu"], ids=str)
+def test_hours_on_gpus_are_called_estimates_with_their_share_of_the_peak(recipe):
+    """And they are a dry run's within a sixth."""
+    machine = replace(CLUSTER_NODE, gpus=recipe.gpus, gpu_name=recipe.gpu_name)
+    parsed = parse(command(recipe, machine, "no-such-data", folder=Path("runs/x")))
+    parsed.distributed_world_size = recipe.gpus
+    words = estimate(parsed, gpu=recipe.gpu_name, vocab_size=recipe.vocab_size)
+    flops, hours = float(words.split(" FLOPs")[0]), float(re.search(r"([\d.]+) h on", words)[1])
+    share = flops / (3600 * recipe.hours * recipe.gpus * half_precision_peak(recipe.gpu_name))
+    named = float(
+        re.search(r"\(estimate at (?:an assumed )?(\d+) % of (?:its|their) peak.*not measured", recipe.hardware)[1]
+    )
+    assert named == pytest.approx(100 * share, abs=1)
+    assert recipe.hours == pytest.approx(hours, rel=1 / 6)
 
 
 def test_all_updates_scale_and_nothing_else():
