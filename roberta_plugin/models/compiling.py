@@ -6,8 +6,8 @@ kinds uncompiled, with a line on stderr that no log has. Layers share their code
 as one.
 
 Where the compiler does not work, for want of triton or of a C compiler, training goes on without it, after one line
-(`check_compiler`). So it does where the compiler fails for this model, in a forward or in a backward graph
-(`Compiled`).
+(`check_compiler`). So it does where the compiler fails for this model, in a forward or in a backward graph, also of a
+shape that comes later (`Compiled`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 logger = logging.getLogger(__name__)
 
@@ -46,20 +47,26 @@ class Compiled:
     Attributes:
         modules: these.
         is_tried: whether a batch has run forward and backward.
+        tries_new: whether each new graph is run backward at once, after the first batch.
         has_given_up: whether they run as they are.
     """
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self.modules = list(modules)
         self.is_tried = False
+        self.tries_new = False
         self.has_given_up = False
 
     def run(self, compiled: Callable[..., Any], plain: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """The result of `compiled`, or of `plain`, which computes the same, if the compiler fails."""
         if self.has_given_up:
             return plain(*args, **options)
+        known = num_graphs()
         try:
-            return compiled(*args, **options)
+            result = compiled(*args, **options)
+            if self.tries_new and num_graphs() > known and torch.is_grad_enabled():
+                try_backward(compiled, plain, args, options)  # of a shape that the first batch did not have
+            return result
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # of a compiler, of anything that it calls, or of the inputs
@@ -86,6 +93,7 @@ class Compiled:
                 if not self.has_given_up:
                     self.undo()
                     report_failure(error)
+        self.tries_new = True
         if not self.has_given_up:
             logger.info(f"compiled: {num_graphs()} graphs, in {time.monotonic() - start:.0f} seconds")
 
@@ -99,6 +107,31 @@ class Compiled:
         """Let all of them run as they are."""
         self.has_given_up = True
         undo(self.modules)
+
+
+def try_backward(compiled: Callable[..., Any], plain: Callable[..., Any], args: Any, options: Any) -> None:
+    """Compute gradients by a new graph once, and keep nothing of them; raise what fails.
+
+    The inputs are cut off from what has computed them, and random numbers stay as they are.
+    """
+
+    def cut(value: Any) -> Any:
+        return value.detach().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
+
+    args, options = tree_map(cut, (args, options))
+    module: Any = getattr(plain, "__self__", None) or args[0]
+    inputs = [*tree_leaves((args, options)), *module.parameters()]
+    inputs = [value for value in inputs if isinstance(value, Tensor) and value.requires_grad]
+    if not inputs:
+        return
+    devices = [inputs[0].device] if inputs[0].is_cuda else []
+    with torch.random.fork_rng(devices), without_tracebacks():
+        try:
+            output: Tensor = compiled(*args, **options)
+            if output.requires_grad:
+                torch.autograd.grad(output, inputs, torch.ones_like(output), allow_unused=True)
+        except torch.OutOfMemoryError:
+            return  # it has room without the trial
 
 
 @contextmanager

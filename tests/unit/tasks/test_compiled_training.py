@@ -51,9 +51,9 @@ def fails_at_run_time(_graph, _inputs):
     return make_boxed_func(run)
 
 
-def trained(backend=None, batches=BATCHES):
+def trained(backend=None, batches=BATCHES, **options):
     """Losses, weights and random numbers of updates, and all that was logged as a warning."""
-    model = our_model(**SIZES)
+    model = our_model(**SIZES | options)
     if backend is not None:
         model.compile_parts(backend=backend)
     criterion = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1)))
@@ -95,6 +95,25 @@ def test_a_compiler_that_fails_is_one_line_and_changes_no_number(which, when, ca
     assert "\n" not in line and "Traceback" not in caplog.text
 
 
+def test_kernels_that_fail_for_a_later_shape_in_the_backward_pass_are_one_line(caplog):
+    """They are found out before the update's own backward pass, which could not be taken back."""
+    made = []
+
+    def fails_later(graph, inputs):
+        made.append(graph)
+        return (runs if len(made) <= 2 else fails_at_run_time)(graph, inputs)  # 2: a layer, and the last one
+
+    options = {"dropout": 0.0, "attention_dropout": 0.0}
+    expected = trained(**options)
+    with caplog.at_level(logging.INFO):
+        found = trained(aot_autograd(fw_compiler=runs, bw_compiler=fails_later), **options)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert len(made) == 3
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "failed for this model (RuntimeError: no kernel image is available)" in line
+    assert "compiled: 2 graphs" in caplog.text and "Traceback" not in caplog.text
+
+
 def test_the_trial_before_the_first_update_leaves_no_trace(caplog, monkeypatch):
     """Neither in random numbers nor in gradients or weights."""
     with caplog.at_level(logging.INFO, logger="roberta_plugin"):
@@ -105,6 +124,18 @@ def test_the_trial_before_the_first_update_leaves_no_trace(caplog, monkeypatch):
     assert [line for line in lines if "compile" in line] == [
         line for line in lines if line.startswith("compiled: 2 gr")
     ]
+
+
+def test_trials_of_later_shapes_leave_no_trace(monkeypatch):
+    """Neither in random numbers nor in gradients, weights or graphs."""
+    results, tried, try_backward = [], [], compiling.try_backward
+    for does in (lambda *arguments: tried.append(try_backward(*arguments)), lambda *_: None):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        monkeypatch.setattr(compiling, "try_backward", does)
+        results.append([*trained("aot_eager", batches=BATCHES[:2], encoder_layers=1), compiling.num_graphs()])
+    assert tried
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
 def test_an_error_of_the_inputs_stays_one(caplog):
