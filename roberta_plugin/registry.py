@@ -60,6 +60,8 @@ class KindEntry:
     """Thresholds and temperatures that decide beside the weights, as `Kind.decides_by` and the metrics call them."""
     own_options: tuple[str, ...] = ()
     """Options of `roberta prepare custom` that some kinds share, such as labels."""
+    errors: tuple[str, ...] = ()
+    """Its metrics of which a smaller value is better, as of the loss."""
     own_aliases: tuple[str, ...] = ()
     """Further values of its --kind that mean this kind."""
 

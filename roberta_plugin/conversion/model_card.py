@@ -23,8 +23,8 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.settings import RECORD, CommonExportSettings
 from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, all_tasks, benchmark_of
-from roberta_plugin.finetuning.kinds import deciding_numbers
+from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of
+from roberta_plugin.finetuning.kinds import deciding_numbers, error_metrics
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.usage import Exported
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
@@ -269,7 +269,7 @@ def _evaluation(model: PortableModel) -> str:
         return ""
     table = re.sub(r"^#", "###", path.read_text(encoding="utf-8").strip(), flags=re.MULTILINE)
     own = {
-        f"{split}, {name}": f"{value:{'.4g' if name in SMALLER_IS_BETTER else '.1f'}}"
+        f"{split}, {name}": f"{value:{'.4g' if name in error_metrics() else '.1f'}}"
         for split, (metrics, num_runs) in _results(model).items()
         if num_runs > 1
         for name, value in metrics.items()

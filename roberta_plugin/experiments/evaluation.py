@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 from roberta_plugin.checkpoint_files import read_tensors
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
 from roberta_plugin.finetuning.benchmarks import (
-    SMALLER_IS_BETTER,
     all_tasks,
     benchmark_of,
     checked_options,
@@ -36,7 +35,7 @@ from roberta_plugin.finetuning.benchmarks import (
     unknown_task,
 )
 from roberta_plugin.finetuning.benchmarks.base import Benchmark
-from roberta_plugin.finetuning.kinds import deciding_numbers
+from roberta_plugin.finetuning.kinds import deciding_numbers, error_metrics
 from roberta_plugin.finetuning.kinds.bag_of_words import NAME as WORDS
 from roberta_plugin.finetuning.kinds.bag_of_words import BagOfWords
 from roberta_plugin.finetuning.kinds.base import Kind
@@ -327,7 +326,7 @@ def shown(metric: str, value: float) -> str:
 
     Example: shown("accuracy", 81.234) -> "81.2"; shown("mae", 0.0123456) -> "0.01235".
     """
-    return f"{value:.4g}" if metric in SMALLER_IS_BETTER else f"{value:.1f}"
+    return f"{value:.4g}" if metric in error_metrics() else f"{value:.1f}"
 
 
 def constant_baseline(
@@ -443,11 +442,11 @@ def _no_better(selection: str, metrics: Mapping[str, float], baseline: Mapping[s
 
     def is_better(name: str) -> bool:
         difference = metrics[name] - baseline[name]
-        return (-difference if name in SMALLER_IS_BETTER else difference) > 1e-9
+        return (-difference if name in error_metrics() else difference) > 1e-9
 
     shared = [name for name in metrics if name in baseline]
     chosen = [name for name in shared if base_name(name) == base_name(selection)]
     worse = [name for name in shared if not is_better(name)]
-    errors = [name for name in shared if name in SMALLER_IS_BETTER]
+    errors = [name for name in shared if name in error_metrics()]
     first = [name for name in (chosen or shared)[:1] if name in worse]
     return list(dict.fromkeys([*first, *(errors if set(errors) <= set(worse) else [])]))

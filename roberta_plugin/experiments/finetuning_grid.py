@@ -17,8 +17,9 @@ from typing import Any
 from roberta_plugin.experiments.settings import TuningSettings
 from roberta_plugin.experiments.starting_model import Start
 from roberta_plugin.experiments.sweeps.grid import Grid, checked_seeds, is_list
-from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
+from roberta_plugin.finetuning.kinds import error_metrics
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.preparation import check_measurable
 from roberta_plugin.finetuning.prepared import Prepared
@@ -175,7 +176,7 @@ def quickened(recipe: PaperRecipe, *, all_of: Iterable[str] = ()) -> PaperRecipe
 
 def selecting(recipe: PaperRecipe, metric: str) -> PaperRecipe:
     """The recipe with another metric that chooses; it is among a run's own options: another choice is another run."""
-    goal = "min" if metric in SMALLER_IS_BETTER else "max"
+    goal = "min" if metric in error_metrics() else "max"
     maximize = {"maximize-best-checkpoint-metric": "true"} if goal == "max" else {}
     return replace(
         recipe,

@@ -41,6 +41,7 @@ EXTENSION = Extension(
             "text [text_pair]",
             training=".training:RegressionTraining",
             is_own=True,
+            errors=("mae", "rmse"),
             own_options=("long_texts", "decimal"),
         ),
         "pair_ranking": KindEntry(

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from roberta_plugin.finetuning.prepared import Prepared
     from roberta_plugin.finetuning.records import WhiteSpace
 
-SMALLER_IS_BETTER = ("loss", "mae", "rmse")  # of the metrics; the others grow with the quality
-
 
 def all_tasks() -> tuple[str, ...]:
     """All fine-tuning tasks; the modules of their rows are not imported."""

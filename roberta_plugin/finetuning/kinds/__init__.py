@@ -44,6 +44,11 @@ def deciding_numbers() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for entry in KINDS.values() for name in entry.numbers))
 
 
+def error_metrics() -> set[str]:
+    """The metrics of which a smaller value is better; the others grow with the quality."""
+    return {"loss", *(name for entry in KINDS.values() for name in entry.errors)}
+
+
 def task_kinds() -> dict[str, str]:
     """Values of `roberta predict --task-kind` -> the kinds that answer."""
     return {entry.task_kind or name: name for name, entry in KINDS.items() if entry.task_kind not in KINDS}

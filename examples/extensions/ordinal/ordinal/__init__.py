@@ -17,6 +17,7 @@ EXTENSION = Extension(
             "text [text_pair]",
             training=".training:OrdinalTraining",
             is_own=True,
+            errors=("mae",),
             own_options=("labels", "label_names", "long_texts"),
         )
     },
