@@ -313,7 +313,13 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             )
         if cfg.fp8_products:
             use_fp8(encoder.sentence_encoder.layers)
-        if cfg.compile_layers:
+        if cfg.compile_layers and cfg.checkpoint_activations:
+            # torch ends a recomputation early by an exception, which looks like a failure of the compiler.
+            logger.warning(
+                "--compile-layers has no effect with --checkpoint-activations: layers run as they are, correct but "
+                "slower. Leave one of them out."
+            )
+        elif cfg.compile_layers:
             self.compile_parts()
 
     def compile_parts(self, *, backend: str = "inductor") -> None:

@@ -120,3 +120,9 @@ def test_compiled_layers_through_train_validate_train_on_a_gpu(gpu, caplog):
     with caplog.at_level(logging.WARNING):
         assert run(compiled, gpu) == pytest.approx(run(plain, gpu), rel=1e-3, abs=1e-3)
     assert "has given up" not in caplog.text
+
+
+def test_recomputed_layers_are_not_compiled_and_that_is_said(caplog):
+    model = our_model(compile_layers=True, checkpoint_activations=True)
+    assert model.compiled is None
+    assert "--compile-layers has no effect with --checkpoint-activations" in caplog.text
