@@ -31,6 +31,7 @@ The layers, top to bottom; a module imports only from layers below it:
     fairseq_import        without side effects         reports        tables, plots
     settings              dataclasses from texts, and their options
     registry              what extensions add, by sort and name
+    moved                 former names of modules
     option_slices         options that extensions add to a dataclass
     spelling              names that look alike
     tables                CSV, TSV, JSON Lines, Parquet, Arrow -> rows
@@ -98,5 +99,9 @@ def register_as(alias: str) -> None:
 
 if __name__ != "roberta_plugin":
     register_as(__name__)
-elif "fairseq" in sys.modules:
-    register()
+else:
+    from roberta_plugin import moved
+
+    moved.install()
+    if "fairseq" in sys.modules:
+        register()

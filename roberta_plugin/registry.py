@@ -228,6 +228,8 @@ class Extension:
     families: Mapping[str, str] = field(default_factory=dict)
     """model_type in Hugging Face's config.json -> reference of a module, a `conversion.families.Family`."""
     verbs: Mapping[str, VerbEntry] = field(default_factory=dict)
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """Former name of a module, without `roberta_plugin.` -> its place in the extension's package, for one version."""
     package: str = OURS
     """The installed package that it comes from; filled in by `find_extensions`."""
 

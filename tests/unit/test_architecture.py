@@ -46,6 +46,7 @@ FLOORS = [
         "foreign_fields.py",
         "fairseq_import.py",
         "machine.py",
+        "moved.py",
         "progress.py",
         "record.py",
     },

@@ -18,6 +18,7 @@ EXTENSION = Extension(
     "bert_pairs",
     __name__,
     position=90,
+    moved={"data.pairs": ".pairs", "data.pair_chunks": ".pair_chunks", "data.pair_dataset": ".pair_dataset"},
     input_formats={
         name: InputFormatEntry(".input_format:PairFormat", options=".options:PairOptions", summary=summary)
         for name, summary in _FORMATS.items()

@@ -11,6 +11,7 @@ EXTENSION = Extension(
     "character_bpe",
     __name__,
     position=150,
+    moved={"data.tokenizers.character_bpe": ".tokenizer"},
     tokenizers={
         "character_bpe": TokenizerEntry(
             ".tokenizer:CharacterBpe",

@@ -14,6 +14,7 @@ EXTENSION = Extension(
     "choices",
     __name__,
     position=40,
+    moved={"finetuning.kinds.multiple_choice": ".kind", "finetuning.benchmarks.race": ".benchmarks"},
     kinds={
         "multiple_choice": KindEntry(
             ".kind:MultipleChoice",

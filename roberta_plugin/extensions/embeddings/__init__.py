@@ -15,6 +15,7 @@ EXTENSION = Extension(
     "embeddings",
     __name__,
     position=80,
+    moved={"finetuning.kinds.embedding": ".kind"},
     kinds={
         "embedding": KindEntry(
             ".kind:Embedding",

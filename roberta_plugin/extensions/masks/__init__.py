@@ -9,6 +9,7 @@ EXTENSION = Extension(
     "masks",
     __name__,
     position=10,
+    moved={"finetuning.kinds.masked_lm": ".kind"},
     kinds={
         "fill_mask": KindEntry(".kind:FillMask", "text", options=("top_k",)),
         "score": KindEntry(".kind:TextScore", "text", options=("score", "per_token")),

@@ -5,4 +5,6 @@ family   config.json and names of parameters <-> options and names of ours
 
 from roberta_plugin.registry import Extension
 
-EXTENSION = Extension("modernbert", __name__, position=140, families={"modernbert": ".family"})
+EXTENSION = Extension(
+    "modernbert", __name__, position=140, moved={"conversion.modernbert": ".family"}, families={"modernbert": ".family"}
+)

@@ -14,6 +14,7 @@ EXTENSION = Extension(
     "onnx",
     __name__,
     position=110,
+    moved={"conversion.onnx_model": ".model"},
     formats={
         "onnx": FormatEntry(
             ".model:OnnxFormat",

@@ -10,6 +10,7 @@ EXTENSION = Extension(
     "own_tables",
     __name__,
     position=90,
+    moved={"finetuning.benchmarks.custom": ".benchmark"},
     benchmarks={
         "custom": BenchmarkFamily(
             ("custom",),

@@ -12,6 +12,7 @@ EXTENSION = Extension(
     "peft",
     __name__,
     position=120,
+    moved={"conversion.peft_adapter": ".adapter"},
     formats={
         "peft": FormatEntry(
             ".adapter:PeftFormat",

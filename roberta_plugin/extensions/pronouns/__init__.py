@@ -15,6 +15,7 @@ EXTENSION = Extension(
     "pronouns",
     __name__,
     position=30,
+    moved={"finetuning.kinds.phrase_ranking": ".kind", "finetuning.benchmarks.pronouns": ".schemas"},
     kinds={
         "phrase_ranking": KindEntry(
             ".kind:PhraseRanking",

@@ -18,6 +18,12 @@ EXTENSION = Extension(
     "spans",
     __name__,
     position=50,
+    moved={
+        "finetuning.kinds.question_answering": ".kind",
+        "finetuning.kinds.answers": ".answers",
+        "finetuning.kinds.questions": ".questions",
+        "finetuning.benchmarks.squad": ".benchmarks",
+    },
     kinds={
         "question_answering": KindEntry(
             ".kind:QuestionAnswering",

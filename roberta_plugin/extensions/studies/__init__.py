@@ -10,4 +10,13 @@ report        values by seed      -> report.md, results.json; pairs by Games and
 from roberta_plugin.registry import Extension, VerbEntry
 
 SUMMARY = "compare variants of pretraining, with seeds and tests, beside the paper's tables"
-EXTENSION = Extension("studies", __name__, position=200, verbs={"study": VerbEntry(SUMMARY, ".command:study")})
+EXTENSION = Extension(
+    "studies",
+    __name__,
+    position=200,
+    moved={
+        "experiments.studies": "",
+        "experiments.studies.study": ".study",
+    },
+    verbs={"study": VerbEntry(SUMMARY, ".command:study")},
+)

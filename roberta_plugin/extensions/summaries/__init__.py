@@ -18,6 +18,12 @@ EXTENSION = Extension(
     "summaries",
     __name__,
     position=70,
+    moved={
+        "finetuning.kinds.summary": ".kind",
+        "finetuning.kinds.documents": ".documents",
+        "finetuning.benchmarks.summaries": ".benchmarks",
+        "finetuning.layouts.sentences": ".layout",
+    },
     kinds={
         "summary": KindEntry(
             ".kind:Summary",

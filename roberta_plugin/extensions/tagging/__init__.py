@@ -21,6 +21,13 @@ EXTENSION = Extension(
     "tagging",
     __name__,
     position=60,
+    moved={
+        "finetuning.kinds.tagging": ".kind",
+        "finetuning.kinds.entities": ".entities",
+        "finetuning.kinds.tagged_files": ".files",
+        "finetuning.kinds.tag_notations": ".notations",
+        "finetuning.benchmarks.tagging": ".benchmarks",
+    },
     kinds={
         "tagging": KindEntry(
             ".kind:Tagging",

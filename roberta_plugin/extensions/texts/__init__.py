@@ -16,6 +16,13 @@ EXTENSION = Extension(
     "texts",
     __name__,
     position=20,
+    moved={
+        "finetuning.kinds.classification": ".classification",
+        "finetuning.kinds.multi_label": ".multi_label",
+        "finetuning.kinds.regression": ".regression",
+        "finetuning.benchmarks.glue": ".glue",
+        "finetuning.benchmarks.superglue": ".superglue",
+    },
     kinds={
         "classification": KindEntry(
             ".classification:Classification",

@@ -1,0 +1,49 @@
+"""Former names of modules that extensions hold now: they are imported as before for one version, with a warning.
+
+Each extension names its own in its `EXTENSION` (`moved`), so they go with its folder.
+"""
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_PACKAGE = "roberta_plugin."
+
+
+class MovedModules(MetaPathFinder, Loader):
+    """Finds former names of modules, after all other finders have found nothing."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The specification of a module that an extension has now; None for all others."""
+        if not fullname.startswith(_PACKAGE) or (place := _find_new_name(fullname)) is None:
+            return None
+        return ModuleSpec(fullname, self, loader_state=place, is_package=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module the content of the one of today."""
+        assert module.__spec__ is not None
+        now = importlib.import_module(module.__spec__.loader_state)
+        message = f"{module.__name__} is {now.__name__} now; its former name goes with the next version."
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        module.__dict__.update({name: value for name, value in vars(now).items() if not name.startswith("__")})
+
+
+def install() -> None:
+    """Let former names be found, once in a process."""
+    if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
+        sys.meta_path.append(MovedModules())
+
+
+def _find_new_name(name: str) -> str | None:
+    from roberta_plugin.registry import all_extensions
+
+    for extension in all_extensions().values():
+        if (place := extension.moved.get(name.removeprefix(_PACKAGE))) is not None:
+            return extension.module + place
+    return None
