@@ -10,8 +10,8 @@ extension is
     `roberta_plugin`.
 
 An `EXTENSION` names its parts by references, "module:attribute" or ".module:attribute" within its own package, which
-are imported on first use: who lists all verbs pays for no head. An extension may import the trunk, and no other
-extension.
+are imported on first use: who lists all verbs pays for no head. Ours import the
+trunk and no other extension, so that each can be deleted; a package of others may build on one of ours.
 
 Example:
     EXTENSION = Extension("ordinal", __name__, kinds={"ordinal": KindEntry(".kind:Ordinal", "text", is_own=True)})
