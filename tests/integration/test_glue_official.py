@@ -13,6 +13,7 @@ from roberta_plugin.experiments.evaluation_report import as_markdown, find_evalu
 from roberta_plugin.experiments.finetuning_plan import GRID
 from roberta_plugin.experiments.inference import load_model
 from roberta_plugin.extensions.texts import glue
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.benchmarks.submission import find_leaderboard
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.first_runs import finetune_first_run
@@ -25,6 +26,7 @@ LEADERBOARD = find_leaderboard("glue")
 pytestmark = pytest.mark.integration
 
 TASKS = {name: row for name, row in glue.TASKS.items() if name != "XNLI"}  # which has its own files
+TASKS["WNLI"] = benchmark_of("WNLI")
 SPLITS = {"MNLI": ["train", "valid", "valid_mismatched", "test", "test_mismatched", "ax"]}
 
 

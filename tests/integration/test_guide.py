@@ -191,7 +191,7 @@ def test_a_switch_of_the_model_stands_in_the_files_of_the_document_alone():
     text = (REPOSITORY / ".github" / "CONTRIBUTING.md").read_text()
     table = text[text.index("**A switch of the model**") : text.index("## Changing numbers")]
     package = REPOSITORY / "roberta_plugin"
-    listed = {package / name for name in re.findall(r"`(\w+/\w+\.py)`", table)}
+    listed = {package / name for name in re.findall(r"`([\w/]+\.py)`", table)}
     texts = {path: path.read_text() for path in package.rglob("*.py")}
     for name in SWITCHES:
         named = re.compile(rf"""cfg\.{name}\b|["']{name}["']|^    {name}: """, re.MULTILINE)

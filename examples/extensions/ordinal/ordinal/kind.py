@@ -19,9 +19,10 @@ from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import Example, label_of, number_of, order_labels
 from roberta_plugin.finetuning.kinds import metrics
-from roberta_plugin.finetuning.kinds.base import HuggingFace, TextKind, logits_of, rounded
+from roberta_plugin.finetuning.kinds.base import HuggingFace, logits_of, rounded
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.kinds.texts import TextKind
 from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.tables import Row
