@@ -68,7 +68,7 @@ class LateLog:
     def start(cls, outputs: Iterable[Mapping[str, Any]] | None, sample_size: Any, norm: Tensor) -> LateLog:
         """Begin to copy all scalars at once."""
         copies = None if outputs is None else [dict(output) for output in outputs]
-        numbers = {"sample_size": sample_size, "norm": norm}
+        numbers = {"sample_size": sample_size, "gradient_norm": norm}
         found = cls(copies, numbers)
         values = []
         for each in (*(copies or []), numbers):
@@ -144,7 +144,7 @@ def clip_grad_norm(fairseqs: Callable[..., Tensor], trainer: Any, clip_norm: flo
     state = state_of(trainer)
     state.norm = norm
     _skipping(trainer.optimizer).skips = torch.isfinite(norm).logical_not().float()
-    before = 0.0 if state.log is None else state.log.arrive().numbers["norm"]
+    before = 0.0 if state.log is None else state.log.arrive().numbers["gradient_norm"]
     if not math.isfinite(before):
         raise_diverged(trainer)
     return torch.tensor(before)
@@ -172,7 +172,7 @@ def reduce_and_log_stats(
 
     def write(log: LateLog) -> Any:
         log.arrive()
-        return fairseqs(trainer, log.outputs, log.numbers["sample_size"], torch.tensor(log.numbers["norm"]))
+        return fairseqs(trainer, log.outputs, log.numbers["sample_size"], torch.tensor(log.numbers["gradient_norm"]))
 
     state.write = write
     result = {} if left is None else write(left)
@@ -195,7 +195,7 @@ def read_now(trainer: Any) -> Any:
         return None
     with metrics.aggregate("train"), metrics.aggregate("train_inner"):
         result = state.write(left)
-    if not math.isfinite(left.numbers["norm"]):
+    if not math.isfinite(left.numbers["gradient_norm"]):
         raise_diverged(trainer)
     return result
 
