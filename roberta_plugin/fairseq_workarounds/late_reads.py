@@ -92,7 +92,7 @@ class LateLog:
 class LateReads:
     """Values that a trainer has not read yet."""
 
-    norm: Tensor | None = None
+    gradient_norm: Tensor | None = None
     """Values of the update that is being made."""
     log: LateLog | None = None
     """Values of the update before."""
@@ -142,7 +142,7 @@ def clip_grad_norm(fairseqs: Callable[..., Tensor], trainer: Any, clip_norm: flo
     if not may_read_late(trainer):
         return norm
     state = state_of(trainer)
-    state.norm = norm
+    state.gradient_norm = norm
     _skipping(trainer.optimizer).skips = torch.isfinite(norm).logical_not().float()
     before = 0.0 if state.log is None else state.log.arrive().numbers["gradient_norm"]
     if not math.isfinite(before):
@@ -153,10 +153,10 @@ def clip_grad_norm(fairseqs: Callable[..., Tensor], trainer: Any, clip_norm: flo
 def check_grad_norms(fairseqs: Callable[..., None], trainer: Any, grad_norm: Tensor) -> None:
     """fairseq's comparison of the ranks' norms, every 100th time."""
     state = state_of(trainer)
-    if not may_read_late(trainer) or state.norm is None:
+    if not may_read_late(trainer) or state.gradient_norm is None:
         fairseqs(trainer, grad_norm)
     elif trainer.get_num_updates() % CHECKED_EVERY == 0:
-        fairseqs(trainer, state.norm)
+        fairseqs(trainer, state.gradient_norm)
 
 
 def reduce_and_log_stats(
@@ -165,10 +165,10 @@ def reduce_and_log_stats(
     """Log what the update before has left, and leave this update's for the next; see fault 35."""
     sample_size = sample_size.number if isinstance(sample_size, Divisor) else sample_size
     state = state_of(trainer)
-    if grad_norm is None or state.norm is None or not may_read_late(trainer):
+    if grad_norm is None or state.gradient_norm is None or not may_read_late(trainer):
         return fairseqs(trainer, logging_outputs, sample_size, grad_norm)
-    left, state.log = state.log, LateLog.start(logging_outputs, sample_size, state.norm)
-    state.norm = None
+    left, state.log = state.log, LateLog.start(logging_outputs, sample_size, state.gradient_norm)
+    state.gradient_norm = None
 
     def write(log: LateLog) -> Any:
         log.arrive()
