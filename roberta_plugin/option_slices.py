@@ -8,14 +8,12 @@ its options are. Its `__post_init__` calls `super()`'s, and then checks what fie
 from __future__ import annotations
 
 import functools
-import logging
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from roberta_plugin.registry import Registry, problems
+from roberta_plugin.registry import Registry, leave_out
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
 
 
 def compose(base: type[T], registry: Registry[str], *, name: str, module: str) -> type[T]:
@@ -32,9 +30,8 @@ def compose(base: type[T], registry: Registry[str], *, name: str, module: str) -
         try:
             added = _load(each, registry, owners)
         except Exception as error:  # whatever a foreign module raises
-            if registry.owner(each).package == "roberta_plugin":
-                raise
-            _leave_out(each, registry, error)
+            owner = registry.owner(each)
+            leave_out(f"The {registry.noun} {each!r} of {owner.package} is", owner, error)
             continue
         slices.append(added)
     made: type[T] = _composed(base, tuple(slices), name, module)  # type: ignore[arg-type]  # classes are hashable
@@ -49,15 +46,6 @@ def _load(name: str, registry: Registry[str], owners: dict[str, str]) -> type[An
         raise ValueError(f"--{taken[0].replace('_', '-')} of {name} is an option {owners[taken[0]]} already")
     owners.update({item.name: f"of {name}" for item in fields(added)})
     return added
-
-
-def _leave_out(name: str, registry: Registry[str], error: Exception) -> None:
-    package = registry.owner(name).package
-    remedy = f"Install a version of {package.split()[0]} that suits, or remove it."
-    problem = f"The {registry.noun} {name!r} of {package} is not used: {str(error).rstrip('.')}. {remedy}"
-    if problem not in problems:
-        problems.append(problem)
-        logger.warning(problem)
 
 
 @functools.cache

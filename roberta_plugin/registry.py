@@ -383,6 +383,22 @@ def register(extension: Extension) -> None:
             notify(extension)
 
 
+def leave_out(what: str, owner: Extension, error: BaseException) -> None:
+    """Note in one line that a part of another package is not used; `what` ends with "is" or "are".
+
+    Raises:
+        BaseException: `error` itself, if the part is ours.
+    """
+    if owner.package == OURS:
+        raise error
+    reason = str(error).partition(". Install")[0].rstrip(".") or type(error).__name__
+    remedy = f"Install a version of {owner.package.split()[0]} that suits, or remove it."
+    problem = f"{what} not used: {reason}. {remedy}"
+    if problem not in problems:
+        problems.append(problem)
+        logger.warning(problem)
+
+
 def find_extensions() -> None:
     """Register our own extensions and those of installed packages, once in a process."""
     if _state["found"] or _state["finding"]:

@@ -7,14 +7,11 @@ pretraining task has the option --rare-power, which goes with --masking rare alo
 from __future__ import annotations
 
 import dataclasses
-import logging
 import typing
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from roberta_plugin.registry import Registry, problems
-
-logger = logging.getLogger(__name__)
+from roberta_plugin.registry import OURS, Registry, leave_out
 
 
 def join_options(base: type[Any], added: Iterable[tuple[str, Registry[Any]]], *, name: str) -> type[Any]:
@@ -54,7 +51,7 @@ def options_of(registry: Registry[Any], entry: str, cfg: Any) -> Any:
 
 def note_packages(cfg: Any, chosen: Iterable[tuple[Registry[Any], str | None]]) -> None:
     """Note in the options that checkpoints keep which packages have brought the chosen entries."""
-    packages = {registry.owner(name).package for registry, name in chosen if name} - {"roberta_plugin"}
+    packages = {registry.owner(name).package for registry, name in chosen if name} - {OURS}
     if packages and "brought_by" in cfg:
         cfg.brought_by = " and ".join(sorted(packages))
 
@@ -82,15 +79,8 @@ def _fields_of(
                 f"the option --{both[0].replace('_', '-')} of the {registry.noun} {entry!r} exists already"
             )
     except Exception as error:  # whatever a foreign module raises
-        package = registry.owner(entry).package
-        if package == "roberta_plugin":
-            raise
-        reason = str(error).partition(". Install")[0].rstrip(".") or type(error).__name__
-        problems.append(
-            f"The options of {package} are not used: {reason}. Install a version of {package.split()[0]} that suits, "
-            "or remove it."
-        )
-        logger.warning(problems[-1])
+        owner = registry.owner(entry)
+        leave_out(f"The options of {owner.package} are", owner, error)
         return {}
     types = typing.get_type_hints(kind)
     goes_with = {chooser: tuple(entries)}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fairseq.criterions import register_criterion
 from fairseq.tasks import TASK_REGISTRY, register_task
 
 from roberta_plugin.criterions.finetuning import FineTuningCriterion
-from roberta_plugin.registry import CRITERION_OPTIONS, TRAININGS, Extension, on_registration
+from roberta_plugin.registry import CRITERION_OPTIONS, TRAININGS, Extension, leave_out, on_registration
 from roberta_plugin.tasks.finetuning import FineTuningTask
 
 
@@ -17,7 +17,15 @@ def register_trainings(extension: Extension | None = None) -> None:
     """Register all names with fairseq, or those of one extension; what is registered stays as it is."""
     for name in TRAININGS if extension is None else extension.trainings:
         if name not in TASK_REGISTRY:
-            _register(name)
+            try:
+                _register(name)
+            except Exception as error:  # whatever a foreign module raises
+                owner = TRAININGS.owner(name)
+                leave_out(f"The {TRAININGS.noun} {name!r} of {owner.package} is", owner, error)
+    for key, entry in () if extension is None else extension.criterion_options.items():
+        late = ValueError(f"the criterion {entry.training} is registered already: use an entry point")
+        owner = CRITERION_OPTIONS.owner(key)
+        leave_out(f"The {CRITERION_OPTIONS.noun} {key!r} of {owner.package} is", owner, late)
     if register_trainings not in on_registration:
         on_registration.append(register_trainings)
 
@@ -33,9 +41,23 @@ def _register(name: str) -> None:
 
 def _criterion_options(name: str) -> Any:
     """The dataclass of a criterion's options, with the fields that other extensions add."""
-    options = TRAININGS.load(name, "criterion_options")
-    added = [key for key, entry in CRITERION_OPTIONS.items() if entry.training == name]
+    options, added = TRAININGS.load(name, "criterion_options"), []
+    taken = {item.name for item in fields(options)}
+    for key, entry in CRITERION_OPTIONS.items():
+        if entry.training != name:
+            continue
+        try:
+            kind = CRITERION_OPTIONS.load(key, "options")
+            own = {item.name for item in fields(kind)} - {"_name"}
+            if both := sorted(own & taken):
+                raise ValueError(f"--{both[0].replace('_', '-')} is an option of {name} already")
+        except Exception as error:  # whatever a foreign module raises
+            owner = CRITERION_OPTIONS.owner(key)
+            leave_out(f"The {CRITERION_OPTIONS.noun} {key!r} of {owner.package} is", owner, error)
+            continue
+        taken |= own
+        added.append(kind)
     if not added:
         return options
-    bases = (*(CRITERION_OPTIONS.load(key, "options") for key in added), options)
+    bases = (*added, options)
     return dataclass(type(options.__name__, bases, {"__doc__": options.__doc__, "__module__": options.__module__}))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 import pytest
 
-from roberta_plugin import option_slices, registry
+from roberta_plugin import registry
 from roberta_plugin.option_slices import compose
 from roberta_plugin.registry import OWN_OPTIONS
 from roberta_plugin.settings import Checked, setting
@@ -39,7 +39,6 @@ def add(monkeypatch):
     monkeypatch.setattr(OWN_OPTIONS, "_entries", {})
     monkeypatch.setattr(OWN_OPTIONS, "_owners", {})
     monkeypatch.setattr(registry, "problems", [])
-    monkeypatch.setattr(option_slices, "problems", [])
 
     def add(name, slice_name, *, package="colours 1.0"):
         OWN_OPTIONS._entries[name] = f"{__name__}:{slice_name}"
@@ -70,7 +69,7 @@ def test_a_foreign_slice_that_cannot_be_added_is_left_out_and_named(add, caplog,
     add("other", slice_name)
     add("colours", "Slice")
     assert [item.name for item in fields(composed())] == ["kind", "size", "colour"]
-    (problem,) = option_slices.problems
+    (problem,) = registry.problems
     assert reason in problem and "Install a version of colours that suits, or remove it." in problem
     assert problem in caplog.text
     add("own", "Rival", package="roberta_plugin")

@@ -135,3 +135,37 @@ def test_late_extensions_are_announced(one, monkeypatch):
 
 def test_our_own_extensions_come_before_others(one):
     assert next(iter(MASKINGS)) == "uniform" and next(iter(KINDS))
+
+
+def test_a_faulty_training_of_a_package_does_not_stop_fairseq(tmp_path):
+    imports = "from roberta_plugin.registry import CriterionOptions, Extension, TrainingEntry\n"
+    options = {"label_smoothing": "0.5", "extra_weight": "1.0"}
+    modules = {
+        "lost_task": imports + "EXTENSION = Extension('a', __name__, trainings={'lost': TrainingEntry('.gone:T')})\n",
+        **{
+            f"adds_{field}": imports
+            + "from dataclasses import dataclass\nfrom fairseq.dataclass import FairseqDataclass\n"
+            f"@dataclass\nclass Options(FairseqDataclass):\n    {field}: float = {value}\n"
+            f"entry = CriterionOptions('roberta_sentence_prediction', __name__ + ':Options')\n"
+            f"EXTENSION = Extension('{field}', __name__, criterion_options={{'{field}': entry}})\n"
+            for field, value in options.items()
+        },
+        "lost_options": imports + "entry = CriterionOptions('roberta_sentence_prediction', '.gone:O')\n"
+        "EXTENSION = Extension('b', __name__, criterion_options={'lost': entry})\n",
+    }
+    install(tmp_path, modules)
+    code = (
+        "import json, dataclasses\nimport roberta_plugin\nroberta_plugin.register()\n"
+        "from fairseq.criterions import CRITERION_DATACLASS_REGISTRY as kinds\nfrom roberta_plugin.registry import problems\n"
+        "names = [each.name for each in dataclasses.fields(kinds['roberta_sentence_prediction'])]\n"
+        "print(json.dumps([names, 'lost' in kinds, kinds['roberta_sentence_prediction']().label_smoothing, problems]))"
+    )
+    done = in_new_process(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    names, is_registered, smoothing, problems = json.loads(done.stdout.splitlines()[-1])
+    assert {"label_smoothing", "margin_alpha", "extra_weight"} <= {*names}
+    assert not is_registered and smoothing == 0.0
+    assert len(problems) == 3
+    for package in ("lost-task", "adds-label-smoothing", "lost-options"):
+        (problem,) = (each for each in problems if f" of {package} 1.0 is not used: " in each)
+        assert problem.endswith(f"Install a version of {package} that suits, or remove it.")

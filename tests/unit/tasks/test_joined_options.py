@@ -93,6 +93,7 @@ def test_the_options_of_an_entry_come_after_ours_and_go_with_it(added):
 def test_options_that_cannot_be_added_are_left_out_with_one_line(added, caplog, options, reason):
     added("own", options)
     caplog.clear()
+    del registry.problems[:]  # each line is logged once in a process
     with caplog.at_level(logging.WARNING):
         joined = join_options(Base, [("masking", MASKINGS)], name="Joined")
     assert [item.name for item in dataclasses.fields(joined)] == ["masking", "seed"]
