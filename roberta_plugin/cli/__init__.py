@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # the reader of our output has exited, as of `roberta inspect | head`
             _drop_output()
             return 1
-        if not isinstance(error, ValueError | OSError) and not (isinstance(error, Exception) and lacks_memory(error)):
+        if not isinstance(error, Exception) or not is_of_user(error):
             raise
         if args.debug:
             traceback.print_exc()
@@ -188,6 +188,17 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def is_of_user(error: Exception) -> bool:
+    """True if an error is for the user to mend, who reads it in words."""
+    return isinstance(error, ValueError | OSError) or lacks_memory(error) or missing_package(error) != ""
+
+
+def missing_package(error: Exception) -> str:
+    """The package of others whose absence an error reports; empty for other errors."""
+    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return "" if name == __package__.partition(".")[0] else name
+
+
 def lacks_memory(error: Exception) -> bool:
     """True if an error says that memory has run out: as Python, the loader of libraries, torch or oneDNN says it."""
     if isinstance(error, MemoryError):
@@ -201,6 +212,11 @@ def in_words(error: Exception, args: argparse.Namespace) -> str:
     if lacks_memory(error):
         why = f" ({str(error).splitlines()[0]})" if str(error) else ""
         return f"memory ran out{why}: give it more, or smaller files or batches."
+    if package := missing_package(error):
+        return (
+            f"the Python package {package} is missing here. `roberta doctor` finds what an installation lacks, and "
+            "prints the command that repairs it."
+        )
     remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
     if not isinstance(error, OSError) or remedy is None:
         return str(error)

@@ -56,10 +56,13 @@ UNTRUSTED: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": F
 _LONGEST = 300  # positions; longer than the windows of ModernBERT
 
 
-def compare(model: PortableModel, *, adapt: Callable[[Any], Any] | None = None) -> str:
+def compare(
+    model: PortableModel, *, adapt: Callable[[Any], Any] | None = None, base: PortableModel | None = None
+) -> str:
     """Refuse a model that answers otherwise than its folder in transformers; why it was not compared, or empty.
 
-    `adapt` adds an adapter to the model of transformers.
+    `adapt` adds an adapter to the model of transformers, and `base` is ours without it, as the files of other formats
+    in the folder describe it.
 
     Raises:
         ValueError: with the size of the difference.
@@ -79,7 +82,7 @@ def compare(model: PortableModel, *, adapt: Callable[[Any], Any] | None = None) 
             _compare_ids(model, folder)
             _compare_answers(model, folder, adapt)
             for form in forms:
-                form.compare(model, folder)
+                form.compare(base or model, folder)
     except _NotOpenedError as error:
         return f"{folder} was not compared with transformers, which does not open it ({error})."
     return ""

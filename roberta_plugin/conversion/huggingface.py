@@ -334,7 +334,22 @@ def read_weights(folder: Path, *, file: Path | None = None) -> dict[str, Tensor]
             raise ValueError(f"{path} is not a state dict: {_ADVICE}")
         check_numbers(path, state)
         parameters |= state
+    check_types(parameters, file or folder)
     return parameters
+
+
+def check_types(parameters: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse weights that are not floating-point numbers of 16 bits or more, as quantized ones are.
+
+    Shares of a scale, which is kept elsewhere, would be read as the weights themselves.
+    """
+    for name, value in parameters.items():
+        is_float = value.is_floating_point() and value.element_size() > 1
+        if name.endswith((".weight", ".bias")) and not is_float:
+            raise ValueError(
+                f"{path}: {name} holds {str(value.dtype).removeprefix('torch.')}, and only floating-point numbers of "
+                "16 bits or more are read. Save the model again by the program that wrote it, in float32."
+            )
 
 
 def write_weights(

@@ -57,6 +57,8 @@ def format_of(path: Path) -> str | None:
     has_checkpoint = any((folder / name).is_file() for folder in folders for name in CHECKPOINT_NAMES)
     if (path.is_file() and path.suffix == ".pt") or has_checkpoint or (path / RUNS / "report.json").is_file():
         return "checkpoint"
+    if any(path.name in (*each.marks, *each.weights) for each in FORMATS.values()) and path.is_file():
+        raise ValueError(f"{path} is one of several files of a model: give their folder, {path.parent}.")
     if path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS):
         return "huggingface"
     _check_is_installed(path)

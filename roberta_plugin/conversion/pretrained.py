@@ -50,6 +50,11 @@ def read_any(
         model = read_huggingface(path)
         chosen = choose_head(model.state, head, path)
         return model if chosen.module == model.head.module else replace(model, head=chosen, labels=())
+    if form is not None:
+        raise ValueError(
+            f"{path} holds a model in the format {form}, from which nothing can be converted: give the checkpoint or "
+            "folder that it was exported from."
+        )
     raise ValueError(
         f"The format of {path} is not known. Known are checkpoints of fairseq (a .pt file, or a folder with "
         "checkpoint_best.pt, checkpoint_last.pt or model.pt), archives of fairseq (.tar.gz) and folders of Hugging "

@@ -59,11 +59,15 @@ def read_onnx(folder: Path, *, precision: str) -> OpenedGraph:
             f"--precision {precision}: {folder} is an ONNX model, which has fp32 or int8. Give one of them."
         )
     facts = read_json(folder / FACTS, keys=["version"], remedy=_AGAIN)
-    if facts is None or facts["version"] != VERSION:
-        version = "none" if facts is None else f"version {facts['version']}"
+    if facts is None:
         raise ValueError(
-            f"{folder} is of another version of this plugin: {FACTS} of version {VERSION} is needed; it has "
-            f"{version}. Please {_AGAIN}."
+            f"{folder} has a graph and no {FACTS}, as other programs export it: give the folder that it was exported "
+            f"from, or {_AGAIN}."
+        )
+    if facts["version"] != VERSION:
+        raise ValueError(
+            f"{folder} is of another version of this plugin: {FACTS} of version {VERSION} is needed; it has version "
+            f"{facts['version']}. Please {_AGAIN}."
         )
     if lacking := next((key for key in _KEYS if key not in facts), None):
         raise ValueError(f"{folder / FACTS} lacks the key {lacking!r}: {_AGAIN}.")
@@ -71,14 +75,15 @@ def read_onnx(folder: Path, *, precision: str) -> OpenedGraph:
     if not path.is_file():
         remedy = "export it with --int8 TEXT" if precision == "int8" else _AGAIN
         raise FileNotFoundError(f"{folder} has no {path.name}: {remedy}.")
-    if not isinstance(facts["trained_on"], dict):
-        raise ValueError(f"{folder / FACTS} is damaged (trained_on is {facts['trained_on']!r:.60}): {_AGAIN}.")
+    trained_on = facts["trained_on"]
+    if not isinstance(trained_on, dict) or not isinstance(trained_on.get("settings", {}), dict):
+        raise ValueError(f"{folder / FACTS} is damaged (trained_on is {trained_on!r:.60}): {_AGAIN}.")
     _check_files(folder, facts["files"], unused=names["fp32" if precision == "int8" else "int8"])
     return OpenedGraph(
         model=OnnxModel(path, facts),
         tokenizer=load_tokenizer(folder),
         vocabulary=Vocabulary.load(folder / "dict.txt"),
-        trained_on=facts["trained_on"],
+        trained_on=trained_on,
     )
 
 

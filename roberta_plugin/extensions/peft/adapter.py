@@ -16,12 +16,18 @@ from typing import Any
 
 from torch import Tensor
 
-from roberta_plugin.checkpoint_files import check_numbers
+from roberta_plugin.checkpoint_files import check_numbers, read_tensors
 from roberta_plugin.conversion.comparison import compare
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
 from roberta_plugin.conversion.families import check_switches, family_of, layers_of, trust
 from roberta_plugin.conversion.formats import Format
-from roberta_plugin.conversion.huggingface import complete, read_safetensors, task_of_import, write_weights
+from roberta_plugin.conversion.huggingface import (
+    check_types,
+    complete,
+    read_safetensors,
+    task_of_import,
+    write_weights,
+)
 from roberta_plugin.conversion.huggingface_model import TRUNK, check_head, to_hugging_face, with_base_prefix
 from roberta_plugin.conversion.portable import (
     MASKED_LM,
@@ -38,7 +44,7 @@ from roberta_plugin.foreign_fields import FLAG, Table, check_fields, known, only
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.adapters import merge
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG, WEIGHTS, OLD_WEIGHTS = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 _PREFIX = "base_model.model."
 _ADVICE = "Copy the file again."
 # What peft adds to the weights, and what would change them otherwise.
@@ -118,11 +124,35 @@ def usage(model: PortableModel) -> str:
     )
 
 
+def read_adapter(folder: Path) -> dict[str, Tensor]:
+    """All tensors of an adapter, in today's file or in that of peft before 0.5; no code of it runs.
+
+    Raises:
+        ValueError: if they are not numbers that an adapter can have.
+    """
+    path = weights_file(folder)
+    if path.name == WEIGHTS:
+        tensors = read_safetensors(path)
+    else:
+        tensors = read_tensors(path, advice=_ADVICE)
+        if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
+            raise ValueError(f"{path} is not a state dict: {_ADVICE}")
+        check_numbers(path, tensors)
+    check_types(tensors, path)
+    return tensors
+
+
+def weights_file(folder: Path) -> Path:
+    """The file with the weights of an adapter; today's, if there is none."""
+    old = folder / OLD_WEIGHTS
+    return old if old.is_file() and not (folder / WEIGHTS).is_file() else folder / WEIGHTS
+
+
 def compare_with_adapter(model: PortableModel, base: PortableModel, folder: Path) -> str:
     """Compare a model that has the adapters of a folder with peft's, or without peft the base alone: see `compare`."""
     if importlib.util.find_spec("peft") is None:
         return compare(base)
-    if any(name.startswith(f"{_PREFIX}encoder.layer.") for name in read_safetensors(folder / WEIGHTS)):  # has no head
+    if any(name.startswith(f"{_PREFIX}encoder.layer.") for name in read_adapter(folder)):  # has no head
         model = replace(model, head=encoder_alone())
 
     def adapt(theirs: Any) -> Any:
@@ -130,7 +160,7 @@ def compare_with_adapter(model: PortableModel, base: PortableModel, folder: Path
 
         return PeftModel.from_pretrained(theirs, folder)
 
-    return compare(model, adapt=adapt)
+    return compare(model, adapt=adapt, base=base)
 
 
 def write_adapter(model: PortableModel, folder: Path) -> None:
@@ -186,7 +216,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     Raises:
         ValueError: if the adapters are of another form or another model.
     """
-    path = folder / WEIGHTS
+    path = weights_file(folder)
     config = read_json(folder / CONFIG, keys=["r", "lora_alpha"], remedy="copy the file again")
     if config is None or not path.is_file():
         missing = CONFIG if config is None else WEIGHTS
@@ -200,11 +230,8 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     scale = float(alpha / (rank**0.5 if config.get("use_rslora") else rank))
     parameters, head = dict(model.parameters), {}
     back = {theirs: ours for ours, theirs in TRUNK.items()}
-    tensors = read_safetensors(path)
-    if odd := [name for name, value in tensors.items() if not value.is_floating_point()]:
-        kind = str(tensors[odd[0]].dtype).removeprefix("torch.")
-        raise ValueError(f"{path}: {odd[0]} holds {kind}, and adapters are floating-point numbers. {_ADVICE}")
-    _check_named(config, tensors, folder)
+    tensors = read_adapter(folder)
+    _check_named(config, tensors, path)
     weights = {name.removeprefix(_PREFIX): value for name, value in tensors.items()}
     options = layers_of(model.state)
     for name, value in with_base_prefix(weights, family_of(options, MASKED_LM), options, path).items():
@@ -225,6 +252,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
         if not fits or value.size(1 - axis) != rank:
             raise ValueError(f"{path}: {name} has the shape {tuple(value.shape)}: it is for another model.")
         parameters |= {f"{module}.adapter.lora_{part[0]}": value, f"{module}.adapter.scale": value.new_tensor(scale)}
+    _check_layers(config, parameters, path)
     try:
         if not merge(parameters):
             raise ValueError("it has no adapters")
@@ -235,7 +263,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     return _with_head(model, head, path) if head else model
 
 
-def _check_named(config: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> None:
+def _check_named(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> None:
     """Refuse an adapter without weights of the modules that its adapter_config.json names.
 
     peft also names modules that a model may lack (score beside classifier), so only those of every RoBERTa must be
@@ -246,7 +274,7 @@ def _check_named(config: Mapping[str, Any], tensors: Mapping[str, Tensor], folde
         if isinstance(named, str) and field == "target_modules":
             continue  # a regular expression, or all linear layers
         if not isinstance(named, list | tuple) or not all(isinstance(name, str) for name in named):
-            raise ValueError(f"{folder / CONFIG}: {field} must be a list of names, got {named!r:.80}. {_ADVICE}")
+            raise ValueError(f"{path.parent / CONFIG}: {field} must be a list of names, got {named!r:.80}. {_ADVICE}")
         has = {name: any(f".{name}." in f".{each}" and mark in each for each in tensors) for name in named}
         in_all = [
             name for name in named if any(each.endswith(_numbered(name)) for each in map(_numbered, TRUNK.values()))
@@ -254,8 +282,28 @@ def _check_named(config: Mapping[str, Any], tensors: Mapping[str, Tensor], folde
         lacking = [name for name in (in_all if mark else ()) if not has[name]] or [*has] * (not any(has.values()))
         if lacking:
             raise ValueError(
-                f"{folder / CONFIG}: {field} names {lacking[0]}, and {folder / WEIGHTS} has no weights of it: copy "
+                f"{path.parent / CONFIG}: {field} names {lacking[0]}, and {path} has no weights of it: copy "
                 "both files again from the same place."
+            )
+
+
+def _check_layers(config: Mapping[str, Any], parameters: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse an adapter that lacks a module of a layer, which peft adds to all modules that target_modules names."""
+    targets, layers = config.get("target_modules"), config.get("layers_to_transform")
+    if not isinstance(targets, list) or config.get("exclude_modules"):
+        return
+    chosen = None if layers is None else {str(each) for each in (layers if isinstance(layers, list) else [layers])}
+    for name, value in parameters.items():
+        number = re.search(r"\.layers\.(\d+)\.", name)
+        is_matrix = number is not None and name.endswith(".weight") and value.dim() == 2
+        if number is None or not is_matrix or (chosen is not None and number[1] not in chosen):
+            continue
+        theirs = f".{translate(name, TRUNK).removesuffix('.weight')}"
+        is_named = any(theirs.endswith(f".{target}") for target in targets)
+        if is_named and f"{name.removesuffix('.weight')}.adapter.lora_A" not in parameters:
+            raise ValueError(
+                f"{path} has no weights for {theirs[1:]}, which target_modules in {CONFIG} names: copy both files "
+                "again from the same place."
             )
 
 

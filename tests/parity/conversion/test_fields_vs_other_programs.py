@@ -12,6 +12,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from roberta_plugin.conversion import fields
 from roberta_plugin.conversion.convert import ImportSettings, import_model
@@ -189,16 +190,18 @@ def test_parts_of_weights_that_would_answer_otherwise_are_refused_or_named(their
         write_weights(copy, {**read_weights(theirs / "roberta"), **weights})
         return copy
 
-    words = read_weights(theirs / "roberta")[word]
+    weights = read_weights(theirs / "roberta")
+    words, query = weights[word], "roberta.encoder.layer.0.attention.self.query.weight"
     read_any(folder({}, **{decoder: words.clone()}))  # as in pytorch_model.bin
-    for config, weights, message in (
+    for config, other, message in (
         ({}, {decoder: words + 1}, "the weights have another one. Make it false"),
         ({"tie_word_embeddings": False}, {}, "the weights lack lm_head.decoder.weight"),
         ({"hidden_act": "relu"}, {}, "hidden_act is 'relu', and the masked-LM head of this class has gelu"),
         ({}, {word: words.to(torch.float8_e4m3fn)}, "holds float8_e4m3fn"),
+        ({}, {query: weights[query].to(torch.float8_e5m2)}, f"{query} holds float8_e5m2, and only floating-point"),
+        ({}, {query: weights[query].to(torch.int8)}, f"{query} holds int8, and only floating-point numbers of 16 bits"),
     ):
-        with pytest.raises(ValueError, match=message):
-            read_any(folder(config, **weights))
+        refused(message, read_any, folder(config, **other))
     assert read_any(folder({"tie_word_embeddings": False}, **{decoder: words + 1})).notes == ()
     bare = transformers.AutoModel.from_pretrained(theirs / "roberta", hidden_act="relu", dtype=torch.float64).eval()
     shutil.copytree(theirs / "roberta", tmp_path / "bare")
@@ -318,6 +321,40 @@ def test_adapters_that_peft_writes_are_followed(theirs, tmp_path, options):
         hub = RobertaHub.from_pretrained(tmp_path / "ours")
         found = hub.predict("sentence_classification_head", ids, return_logits=True)
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
+
+
+def test_adapters_that_are_not_whole_are_refused_and_older_files_are_read(theirs, tmp_path):
+    adapter(theirs, tmp_path / "adapter", target_modules=["query", "value"])
+    path, old = (tmp_path / "adapter" / name for name in ("adapter_model.safetensors", "adapter_model.bin"))
+    whole = load_file(path)
+    name = next(each for each in whole if ".layer.1." in each and "query.lora_A" in each)
+    settings = {"source": theirs / "roberta", "output_dir": tmp_path / "ours", "adapter": tmp_path / "adapter"}
+    for tensors, message in (
+        ({each: value for each, value in whole.items() if ".layer.1." not in each}, "no weights for .*layer.1.*query"),
+        (
+            {each: value for each, value in whole.items() if "layer.1.attention.self.value" not in each},
+            "has no weights for .*layer.1.attention.self.value, which target_modules in adapter_config.json names",
+        ),
+        ({**whole, name: whole[name].to(torch.float8_e4m3fn)}, "query.lora_A.weight holds float8_e4m3fn"),
+    ):
+        save_file(tensors, path)
+        refused(message, import_model, ImportSettings(**settings))
+    path.unlink()
+    torch.save(whole, old)
+    import_model(ImportSettings(**settings))
+    torch.save({"a": [1]}, old)
+    refused("adapter_model.bin is not a state dict", import_model, ImportSettings(**settings))
+
+
+def test_an_adapter_of_a_model_of_vectors_is_compared_with_both_programs(theirs, tmp_path):
+    """The folder without the adapter had other vectors, for which the import was refused."""
+    vectors_model(theirs, tmp_path / "vectors", pooling="cls")
+    adapter(theirs, tmp_path / "adapter", auto=transformers.AutoModel, task_type="FEATURE_EXTRACTION")
+    imported(tmp_path / "vectors", tmp_path / "ours", adapter=tmp_path / "adapter")
+    model = sentence_transformers.SentenceTransformer(str(tmp_path / "vectors"), device="cpu")
+    model.load_adapter(str(tmp_path / "adapter"))
+    found = RobertaHub.from_pretrained(tmp_path / "ours").embed(TEXTS).numpy()
+    np.testing.assert_allclose(found, model.encode(TEXTS), atol=1e-5)
 
 
 def test_adapters_of_a_model_without_a_head_are_followed(theirs, tmp_path):

@@ -110,6 +110,16 @@ def test_lack_of_memory_is_a_sentence(verb, capsys, error, why):
     assert said.endswith(": give it more, or smaller files or batches.\n")
 
 
+def test_a_missing_package_is_a_sentence_and_a_fault_of_ours_is_not(verb, capsys):
+    verb.act = raising(ModuleNotFoundError("No module named 'sacremoses.util'", name="sacremoses.util"))
+    assert cli.main(["inspect"]) == 2
+    said = "the Python package sacremoses is missing here. `roberta doctor` finds what an installation lacks"
+    assert capsys.readouterr().err.startswith(f"roberta inspect: {said}")
+    verb.act = raising(ModuleNotFoundError("No module named 'roberta_plugin.x'", name="roberta_plugin.x"))
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["inspect"])
+
+
 def test_names_in_files_do_not_command_the_terminal(verb, capsys):
     verb.act = raising(ValueError("key \x1b[2J\x9b0m\u202ex is\twrong:\n  \u0928\u092e\u0938\u094d\u200d\u0924\u0947"))
     assert cli.main(["inspect"]) == 2

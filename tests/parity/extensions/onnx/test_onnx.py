@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from roberta_plugin.conversion.convert import ExportSettings, export_model
+from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.extensions.onnx.model import _changes
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import SEGMENTS
@@ -160,6 +161,7 @@ def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(expo
         ("head", {"name": "a", "kind": "classification", "num_outputs": 4}, "graph has 3 outputs instead of 4"),
         ("head", None, "not subscriptable"),
         ("trained_on", ["MNLI"], r"trained_on is \['MNLI'\]"),
+        ("trained_on", {"settings": None}, "trained_on is {'settings': None}"),
         ("files", {"../model.pt": 0}, r"files is {'\.\./model\.pt': 0}"),
     ):
         (folder / "roberta.json").write_text(json.dumps({**json.loads(facts), part: value}))
@@ -177,8 +179,11 @@ def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(expo
         refuse(FileNotFoundError, rf"onnx has no {re.escape(path.name)}: export the checkpoint again")
         path.write_bytes(content)
     (folder / "roberta.json").unlink()
-    refuse(ValueError, r"is of another version .* it has none\. Please export the checkpoint again")
+    refuse(ValueError, r"has a graph and no roberta\.json, as other programs export it: give the folder that it was")
     (folder / "roberta.json").write_text(facts)
+    refused("onnx holds a model in the format onnx, from which nothing can be converted: give", read_any, folder)
+    for read in (read_any, RobertaHub.from_pretrained):
+        refused("is one of several files of a model: give their folder", read, folder / "model.onnx")
     message = "brings its vocabulary and tokenizer along: leave --data and --tokenizer out"
     refuse(ValueError, message, tokenizer=tmp_path)
 
