@@ -1,6 +1,7 @@
-"""Former names of modules that extensions hold now: they are imported as before for one version, with a warning.
+"""Former names of what extensions hold now: they are imported as before for one version, with a warning.
 
-Each extension names its own in its `EXTENSION` (`moved`), so they go with its folder.
+Each extension names its own in its `EXTENSION` (`moved`), so they go with its folder. Modules are found by themselves;
+for a name in a module that is still there, the `__getattr__` of the module asks `find_former_name`.
 """
 
 import importlib
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 _PACKAGE = "roberta_plugin."
 
@@ -38,6 +40,24 @@ def install() -> None:
     """Let former names be found, once in a process."""
     if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
         sys.meta_path.append(MovedModules())
+
+
+def find_former_name(module: str, name: str) -> Any:
+    """What a module of the trunk had by this name, and an extension has now.
+
+    Raises:
+        AttributeError: if no extension has it.
+    """
+    from roberta_plugin.registry import all_extensions, load
+
+    former = f"{module.removeprefix(_PACKAGE)}:{name}"
+    for extension in all_extensions().values() if name[:2] != "__" else ():
+        if (place := extension.moved.get(former)) is not None:
+            now = f"{extension.module}{place}"
+            message = f"{module}.{name} is {now.replace(':', '.')} now; its former name goes with the next version."
+            warnings.warn(message, DeprecationWarning, stacklevel=3)
+            return load(now)
+    raise AttributeError(f"{module} has no {name}")
 
 
 def _find_new_name(name: str) -> str | None:

@@ -113,12 +113,23 @@ class BenchmarkFamily:
 
 @dataclass(frozen=True)
 class VerbEntry:
-    """A verb of the command `roberta`."""
+    """A verb of the command `roberta`, or an action of one."""
 
-    summary: str
-    """Its line in `roberta --help`."""
-    command: str
-    """Reference of its `cli.command.Command`."""
+    summary: str = ""
+    """Its line in `roberta --help`, or in the help of its verb; empty: the lines of its actions."""
+    command: str = ""
+    """Reference of its `cli.command.Command`; empty: the verb has actions."""
+
+
+@dataclass(frozen=True)
+class StartChangeEntry:
+    """How a model that pretraining goes on from (--finetune-from-model) gets the vocabulary of other text."""
+
+    change: str
+    """Reference of a function of the checkpoint, a data-bin with its tokenizer, and a new folder. It writes such a
+    model into the folder, by `conversion.convert.output_folder`, and returns how its new rows begin, in words."""
+    by_hand: str
+    """How the user does the same before, for the message about data of other words."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +173,10 @@ class TokenizerEntry:
     fairseq_bpe: str = ""
     """Its name for fairseq's --bpe."""
     new_words: str = ""
-    """Reference of a module with `is_several_words` and `add_words`, for `roberta tokenizer extend`; empty: it takes no
-    new words."""
+    """Reference of a module by which words are added to a BPE whose symbols are its pieces; empty: it takes no new words.
+
+    Its functions: `is_several_words(tokenizer, word)` is true if the tokenizer's rules cut the word,
+    `read_merges(tokenizer)` returns pieces and merges, and `with_merges(tokenizer, pieces, merges)` such a tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +241,13 @@ class Extension:
     families: Mapping[str, str] = field(default_factory=dict)
     """model_type in Hugging Face's config.json -> reference of a module, a `conversion.families.Family`."""
     verbs: Mapping[str, VerbEntry] = field(default_factory=dict)
+    actions: Mapping[str, VerbEntry] = field(default_factory=dict)
+    """By "VERB ACTION": an action of a verb that has actions, such as `tokenizer`."""
+    start_changes: Mapping[str, StartChangeEntry] = field(default_factory=dict)
+    """By "vocabulary": how a model to go on from gets another one."""
     moved: Mapping[str, str] = field(default_factory=dict)
-    """Former name of a module, without `roberta_plugin.` -> its place in the extension's package, for one version."""
+    """Former name of a module, without `roberta_plugin.` -> its place in the extension's package, for one version.
+    The same for a name of a module that is still there, as "module:name"."""
     package: str = OURS
     """The installed package that it comes from; filled in by `find_extensions`."""
 
@@ -237,12 +255,15 @@ class Extension:
 class Registry(Mapping[str, T], Generic[T]):
     """The entries of one sort, in the order of their registration; reading it finds all extensions first."""
 
-    def __init__(self, sort: str, noun: str, *, trunk: Mapping[str, T] = MappingProxyType({})) -> None:
+    def __init__(
+        self, sort: str, noun: str, *, trunk: Mapping[str, T] = MappingProxyType({}), only: tuple[str, ...] = ()
+    ) -> None:
         """Make one with the entries of the trunk.
 
-        `sort` is the field of `Extension`, and `noun` what messages call an entry.
+        `sort` is the field of `Extension`, `noun` what messages call an entry, and `only` are the names that entries
+        may have; empty: any.
         """
-        self.sort, self.noun = sort, noun
+        self.sort, self.noun, self.only = sort, noun, only
         self._entries: dict[str, T] = dict(trunk)
         self._owners: dict[str, Extension] = dict.fromkeys(trunk, Extension("trunk", "roberta_plugin"))
         self.reserved: tuple[str, ...] = ()
@@ -347,6 +368,15 @@ TOKENIZERS: Registry[TokenizerEntry] = Registry(
 )
 FAMILIES: Registry[str] = Registry("families", "family of models of Hugging Face")
 VERBS: Registry[VerbEntry] = Registry("verbs", "verb")
+ACTIONS: Registry[VerbEntry] = Registry(
+    "actions",
+    "action",
+    trunk={
+        "tokenizer train": VerbEntry("train a tokenizer on text files", "roberta_plugin.cli.text:train"),
+        "tokenizer show": VerbEntry("show how a tokenizer splits a text", "roberta_plugin.cli.text:show"),
+    },
+)
+START_CHANGES: Registry[StartChangeEntry] = Registry("start_changes", "change of a start model", only=("vocabulary",))
 
 extensions: dict[str, Extension] = {}
 """All that are registered, by name."""
@@ -472,6 +502,8 @@ def _check_names(extension: Extension) -> None:
         raise ValueError(f"{other.package} ({other.module}) has an extension {extension.name!r} already")
     for sort, registry in REGISTRIES.items():
         for name in getattr(extension, sort):
+            if registry.only and name not in registry.only:
+                raise ValueError(f"there is no {registry.noun} {name!r}, only {', '.join(registry.only)}")
             if name in registry.reserved:
                 raise ValueError(f"the {registry.noun} {name!r} is one of roberta_plugin's own")
             if name in registry._entries:

@@ -32,9 +32,9 @@ SOURCES = {
     "summaries": ("Liu and Lapata 2019; sentence-transformers#2175", f"{_EXAMPLES}summaries.md"),
     "tagging": ("ModernBERT#149, #239; transformers#1216, #1275", f"{_EXAMPLES}tagging.md"),
     "texts": ("the paper, section 5.1; XLM-R's paper, section 5.2", f"{_EXAMPLES}benchmarks.md"),
-    "vocabulary": ("transformers#237, #1413; bert#9; tokenizers#1160", f"{_EXAMPLES}pretraining.md"),
+    "vocabulary_change": ("transformers#237, #1413; bert#9; tokenizers#1160", f"{_EXAMPLES}pretraining.md"),
 }
-"""Extension -> who asks for it, its page. A name may wait for its folder."""
+"""Extension -> who asks for it, its page."""
 HEAD = """# Ledger
 
 Each promise, where it is kept, and who asked for it. `python -m tests.ledger` writes this page from the folders and from

@@ -28,7 +28,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from roberta_plugin import __version__
@@ -37,7 +37,7 @@ from roberta_plugin.data.text_inputs_remote import without_secrets
 from roberta_plugin.extras import require
 from roberta_plugin.files import NO_ROOM
 from roberta_plugin.machine import SPIN_COUNT
-from roberta_plugin.registry import VERBS, VerbEntry, load
+from roberta_plugin.registry import ACTIONS, VERBS, VerbEntry, leave_out, load
 from roberta_plugin.settings import nearest
 
 OWN_VERBS = {
@@ -55,9 +55,7 @@ OWN_VERBS = {
         "look at a text before training: duplicates, leaks, markup, encodings, tokenizers",
         ".check:check",
     ),
-    "tokenizer": VerbEntry(
-        "train a tokenizer, give a model another one, or show how it splits a text", ".text:tokenizer"
-    ),
+    "tokenizer": VerbEntry(),
     "binarize": VerbEntry("convert text files into the binary files that fairseq-train reads", ".text:binarize"),
     "inspect": VerbEntry("show and check the contents of a folder of binary files", ".inspect:inspect"),
     "prepare": VerbEntry(
@@ -235,6 +233,33 @@ def all_verbs() -> dict[str, VerbEntry]:
     return {**OWN_VERBS, **VERBS}
 
 
+def actions_by_verb() -> dict[str, dict[str, VerbEntry]]:
+    """The actions of each verb that has some; those of packages for other verbs are left out, with a warning."""
+    found: dict[str, dict[str, VerbEntry]] = {verb: {} for verb, entry in all_verbs().items() if not entry.command}
+    for name, entry in ACTIONS.items():
+        verb, _, action = name.partition(" ")
+        if verb in found:
+            found[verb][action] = entry
+        else:
+            owner = ACTIONS.owner(name)
+            error = ValueError(f"{verb} is not a verb with actions, as {', '.join(found)}")
+            leave_out(f"The action {name!r} of {owner.package} is", owner, error)
+    return found
+
+
+def _add_actions(parser: argparse.ArgumentParser, verb: str, entries: Mapping[str, VerbEntry]) -> None:
+    """Add the actions of a verb to its parser; one that cannot be imported is left out, with a warning."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, entry in entries.items():
+        try:
+            define = ACTIONS.load(f"{verb} {name}", "command").define
+        except Exception as error:  # whatever a foreign module raises
+            owner = ACTIONS.owner(f"{verb} {name}")
+            leave_out(f"The action '{verb} {name}' of {owner.package} is", owner, error)
+            continue
+        define(actions.add_parser(name, help=entry.summary))
+
+
 def called_verb(argv: Sequence[str]) -> str | None:
     """The first argument that is not an option. The name of a shell after --print-completion is an option's value."""
     words = itertools.takewhile(lambda word: word != "--print-completion", argv)
@@ -277,11 +302,15 @@ def build_parser(*verbs: str | None) -> argparse.ArgumentParser:
         help="print a shell's completion of roberta",
     )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    actions = actions_by_verb()
     for name, entry in all_verbs().items():
+        summary = entry.summary or "; ".join(each.summary for each in actions[name].values())
         # "resolve": verbs with a TASK have a --help of their own
-        subparser = subparsers.add_parser(name, help=entry.summary, conflict_handler="resolve")
+        subparser = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
         subparser.set_defaults(parser=subparser)
-        if name in verbs:
+        if name in actions and name in verbs:
+            _add_actions(subparser, name, actions[name])
+        elif name in verbs:
             command = load(entry.command, package=__name__) if name in OWN_VERBS else VERBS.load(name, "command")
             command.define(subparser)
     return parser

@@ -110,21 +110,6 @@ def command(*settings: type[Any], **more: Any) -> Callable[[Callable[..., int]],
     return lambda function: Command(function=function, settings=settings, **more)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Actions:
-    """A verb with actions: the word for each -> what the help of the verb says of it, and its command."""
-
-    text: str
-    commands: Mapping[str, tuple[str, Command]]
-
-    def define(self, parser: argparse.ArgumentParser) -> None:
-        """Add the help and the actions to the parser of the verb."""
-        parser.description = self.text
-        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-        for name, (text, chosen) in self.commands.items():
-            chosen.define(actions.add_parser(name, help=text))
-
-
 def refuse_further(parser: argparse.ArgumentParser, further: Sequence[str]) -> NoReturn:
     """End with the usage of a verb, and the nearest of its options."""
     names = [name for name in parser._option_string_actions if name.startswith("--")]

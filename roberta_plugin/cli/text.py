@@ -8,8 +8,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from roberta_plugin.cli.command import Actions, call_in_child, command
-from roberta_plugin.conversion.settings import ExtendSettings
+from roberta_plugin.cli.command import call_in_child, command
 from roberta_plugin.data.binarize.pipeline import BinarizeSettings, DictionarySettings, build_vocabulary, warnings_about
 from roberta_plugin.data.binarize.pipeline import binarize as write_split
 from roberta_plugin.data.corpora import DEFAULT_ALPHA, SPLITS, find_corpora
@@ -61,33 +60,6 @@ class WaitReport:
             print(f"tokenizer: training for {seconds / 60:.0f} min", file=sys.stderr, flush=True)
 
 
-@command(ExtendSettings)
-def extend(settings: ExtendSettings) -> int:
-    """Writes a trained model with further words, or with another tokenizer: symbols that it has keep their embeddings,
-    new ones begin with the mean of the pieces that they were before (Gee et al. 2022). The folder is then the tokenizer
-    of `roberta binarize` and the model of --finetune-from-model.
-    """
-    from roberta_plugin.conversion.vocabulary_change import extend_vocabulary
-
-    change = extend_vocabulary(settings)
-    print(
-        f"{change.folder}: {change.num_symbols:,} symbols, {change.num_kept:,} of them with their own row as before, "
-        f"{change.num_from_pieces:,} with the mean of their pieces"
-        + (f", {change.num_unknown:,} with the mean of all rows" if change.num_unknown else "")
-    )
-    if change.found_anywhere:
-        print(
-            f"note: {', '.join(map(repr, change.found_anywhere))} became added tokens, which are found in a text "
-            "before the tokenizer's rules for words apply, as in transformers."
-        )
-    if change.stays_here:
-        print(
-            f"note: The added tokens {', '.join(map(repr, change.stays_here))} have ids before the new pieces, which "
-            "the files of transformers cannot express: this model cannot be exported for them."
-        )
-    return 0
-
-
 @dataclass(frozen=True, kw_only=True)
 class ShowSettings(Checked):
     """The fields are options of `roberta tokenizer show`."""
@@ -114,16 +86,6 @@ def show(settings: ShowSettings) -> int:
     if figures is not None:
         print(f"{figures.describe()}; `roberta check TEXT --tokenizer ...` compares tokenizers on a text")
     return 0
-
-
-tokenizer = Actions(
-    text="Trains a tokenizer, gives a model another one, or shows how one splits a text.",
-    commands={
-        "train": ("train a tokenizer on text files", train),
-        "extend": ("give a trained model new words, or another tokenizer", extend),
-        "show": ("show how a tokenizer splits a text", show),
-    },
-)
 
 
 def _files(split: str) -> tuple[str, ...]:

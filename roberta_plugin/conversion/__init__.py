@@ -1,12 +1,11 @@
 """Models from and for other programs: Hugging Face, fairseq without this plugin, and those of extensions.
 
-settings                 of `roberta export`, `roberta import` and `roberta tokenizer extend`
+settings                 of `roberta export` and `roberta import`
 convert                  the first two as procedures
 pretrained               a file or folder of any format -> a portable model, and the model itself
 portable                 a model on its way between formats, and its heads
 named_models             org/name of the Hugging Face hub, roberta.base and its like <-> files
 model_files              a path -> its format, checkpoint, dict.txt and tokenizer
-vocabulary_change        a model, another tokenizer or new words     ->  a model for them
 
 formats                  what a format of `--to` says and does; `registry.FORMATS` has all
 fairseq_format           checkpoints of any year, archives           <-> portable

@@ -1,6 +1,6 @@
-"""Settings of `roberta export`, `import` and `tokenizer extend`; this module imports nothing that is slow.
+"""Settings of `roberta export` and `roberta import`; this module imports nothing that is slow.
 
-Formats of extensions add their own options to the first two.
+Formats of extensions add their own options.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from roberta_plugin.moved import find_former_name
 from roberta_plugin.option_slices import compose
 from roberta_plugin.registry import EXPORT_OPTIONS, FORMATS, IMPORT_OPTIONS
 from roberta_plugin.settings import REQUIRED, Checked, setting
@@ -100,26 +101,10 @@ class CommonImportSettings(ImportOptions):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExtendSettings:
-    """Settings of `vocabulary_change.extend_vocabulary`."""
-
-    checkpoint: Path = setting(
-        REQUIRED, "the model: a checkpoint, its folder, one of `roberta import`, or its name (org/name)"
-    )
-    output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier result")
-    add: tuple[str, ...] = setting((), "new words, each of which becomes one token", nargs="+", metavar="WORD")
-    words: Path | None = setting(None, "a text file with a new word a line", metavar="FILE")
-    tokenizer: Path | None = setting(
-        None, "instead of new words: the folder of a new tokenizer, from `roberta tokenizer train`"
-    )
-    data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the model has none beside it")
-
-
 def __getattr__(name: str) -> Any:
-    """`ExportSettings` and `ImportSettings`: the common ones with the options of all extensions."""
+    """`ExportSettings` and `ImportSettings`: the common ones with the options of all extensions; former names."""
     if name == "ExportSettings":
         return compose(CommonExportSettings, EXPORT_OPTIONS, name=name, module=__name__)
     if name == "ImportSettings":
         return compose(CommonImportSettings, IMPORT_OPTIONS, name=name, module=__name__)
-    raise AttributeError(f"{__name__} has no {name}")
+    return find_former_name(__name__, name)

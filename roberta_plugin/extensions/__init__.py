@@ -18,6 +18,7 @@ extensions in the same way; `roberta_plugin/registry.py` describes how.
     sentence_transformers   vectors of texts for sentence-transformers
     modernbert   Hugging Face's ModernBERT
     character_bpe  character-level BPE on words, as in BERT
+    vocabulary_change  new words, or another tokenizer, for a trained model
     studies      comparisons of pretrainings: variants with seeds at an equal budget
     bert_pairs   pretraining on pairs of texts, with segments and next-sentence prediction (Table 2)
 """

@@ -124,6 +124,8 @@ def check_words(request: Request) -> None:
         start.write_tokenizer(settings.folder / FOLDER, tokenizer=request.tokenizer, is_written=False)
     elif settings.tokenizer and not settings.makes_tokenizer:
         load_tokenizer(settings.tokenizer)
+    if start is not None and settings.is_text and not request.takes_words:
+        start.check_tokenizer(request.tokenizer, settings.folder)
     if start is not None and not settings.is_text:
         for data_bin in data_folders(request.data):
             start.in_words_of(data_bin, settings.folder, may_change=False)

@@ -27,6 +27,7 @@ from roberta_plugin.models.checkpoints import ARCHITECTURE, INITIAL, architectur
 from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.pretraining.recipe import Recipe
 from roberta_plugin.record import differences, listed, options_of, refuse
+from roberta_plugin.registry import START_CHANGES
 from roberta_plugin.settings import flag
 
 OPTION = "--finetune-from-model"
@@ -174,20 +175,30 @@ class Start:
             return self
         if self.vocabulary is not None and self.vocabulary.symbols == theirs.symbols:
             return self
-        if not may_change or not has_tokenizer(data):
+        change = START_CHANGES.get("vocabulary")
+        if not may_change or change is None or not has_tokenizer(data):
+            also = f", or {change.by_hand}" if change else ""
             raise ValueError(
                 f"{data} was made with another dict.txt than {OPTION} {self.given}: {self._other_words(theirs)}. Ids "
                 "would mean other words: give the text instead of the data-bin, which is then made with the "
-                "model's tokenizer, or change the model's vocabulary first, by `roberta tokenizer extend --tokenizer`."
+                f"model's tokenizer{also}."
             )
-        from roberta_plugin.conversion.settings import ExtendSettings
-        from roberta_plugin.conversion.vocabulary_change import extend_vocabulary
+        remark = START_CHANGES.load("vocabulary", "change")(self.checkpoint, data, target)
+        return Start(str(made), made, load_state(made, for_use=True), f"from {self.given}: {remark}")
 
-        change = extend_vocabulary(ExtendSettings(checkpoint=self.checkpoint, tokenizer=data, output_dir=target))
-        remark = (
-            f"{change.num_kept:,} of them with their rows in {self.given}, the others with the mean of their pieces"
-        )
-        return Start(str(made), made, load_state(made, for_use=True), remark)
+    def check_tokenizer(self, tokenizer: Path | None, folder: Path) -> None:
+        """Refuse another tokenizer for text than the model's, where no extension changes the model's vocabulary."""
+        if "vocabulary" in START_CHANGES or (folder / FOLDER / "model.pt").is_file():
+            return
+        try:
+            theirs = Vocabulary.from_tokenizer(tokenizer).symbols if tokenizer is not None else None
+        except FileNotFoundError:  # dict.txt is then made of the text
+            theirs = None
+        if self.vocabulary is None or theirs != self.vocabulary.symbols:
+            raise ValueError(
+                f"{OPTION} {self.given} keeps its vocabulary, because no extension is installed that changes it: leave "
+                "out --tokenizer and --vocab-size. Then the text is split by the model's tokenizer."
+            )
 
     def _check_made(self, target: Path) -> None:
         """Refuse a model in the folder of the run that was made of another one, unless that is gone."""

@@ -321,7 +321,7 @@ BREAKS = (
     *faults("conversion/portable.py", EXPORT[:1], {
         "numbers lose the mean of the labels": ("(bias.double() * factor + shift)", "(bias.double() * factor)"),
     }),
-    *faults("conversion/vocabulary_change.py", EXPORT[:1], {
+    *faults("extensions/vocabulary_change/change.py", ("unit/extensions/vocabulary_change",), {
         "new words begin as the mean of all": (
             "old[source].float().mean(dim=0) if source else mean",
             "old[source].float().mean(dim=0) if source in kept else mean",

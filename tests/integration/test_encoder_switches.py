@@ -2,12 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 
-from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.convert import ExportSettings, export_model
-from roberta_plugin.conversion.settings import ExtendSettings
-from roberta_plugin.conversion.vocabulary_change import extend_vocabulary
 from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import model_options
@@ -62,14 +58,3 @@ def test_a_format_without_it_names_the_switch(tmp_path, name):
     wanted = rf"with (--.*)?{option}(, --.*)?, which fairseq's RoBERTa cannot compute: use --to huggingface or onnx"
     with pytest.raises(ValueError, match=wanted):
         export_model(ExportSettings(checkpoint=ours, to="fairseq", output_dir=tmp_path / "theirs"))
-
-
-def test_a_new_vocabulary_keeps_the_layers(ours, tmp_path):
-    before = load_state(ours / "model.pt")
-    extend_vocabulary(ExtendSettings(checkpoint=ours, output_dir=tmp_path / "more", add=("zebra", "okapi")))
-    after = load_state(tmp_path / "more" / "model.pt")
-    same = [name for name in before["model"] if ".layers." in name]
-    assert len(same) == 19 and all(torch.equal(before["model"][name], after["model"][name]) for name in same)
-    grown = ("encoder.lm_head.weight", "encoder.sentence_encoder.embed_tokens.weight")
-    assert all(len(after["model"][name]) > len(before["model"][name]) for name in grown)
-    assert RobertaHub.from_pretrained(tmp_path / "more").model.cfg.feed_forward == "swiglu"

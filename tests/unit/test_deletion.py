@@ -36,6 +36,7 @@ WORDS = {
     "summaries": r'Summar(y|ies|ization)[A-Z]|"summary"|"summaries"|cnn_dailymail|DocumentsDataset|\bSentenceHead|sentence_(logits|features|layers)|alternating_segments|length_share|trigram|== "sentences"',
     "tagging": r'"tagging"|\bTagging|roberta_tagging|TokenHead|token_labels|"conll2003"|"wnut17"|valid_sequences',
     "texts": r'"multi_label(?!_classification)|MultiLabel|"multi-label"|label_separator|pair_ranking|PairRanking|"MNLI"|"XNLI"',
+    "vocabulary_change": r"vocabulary_change|extend_vocabulary|ExtendSettings|tokenizer extend|with_vocabulary|row_sources",
 }
 """What an extension's name looks like in code; others are known by their own name, in quotes or as a module."""
 HEADS_OF_TRANSFORMERS = re.compile(

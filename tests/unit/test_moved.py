@@ -1,4 +1,4 @@
-"""Former names of modules that extensions hold now."""
+"""Former names of modules, and of what is in them, that extensions hold now."""
 
 import importlib
 import sys
@@ -8,9 +8,10 @@ import pytest
 from roberta_plugin import registry
 from tests.unit.test_registry import in_new_process
 
-FORMER = [
+NAMES = [
     f"roberta_plugin.{name}" for extension in registry.all_extensions().values() for name in sorted(extension.moved)
 ]
+FORMER = [name for name in NAMES if ":" not in name]
 
 
 @pytest.mark.parametrize("name", FORMER)
@@ -21,6 +22,16 @@ def test_a_former_name_is_imported_with_a_warning_that_names_the_one_of_today(na
     now = sys.modules[str(next(each.message for each in caught if name in str(each.message))).split()[2]]
     assert module is not now and now.__spec__.name == now.__name__
     assert vars(now).items() >= {key: value for key, value in vars(module).items() if key[:2] != "__"}.items()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if ":" in name])
+def test_a_former_name_of_a_module_of_today_is_the_same_object(name):
+    module, _, attribute = name.partition(":")
+    with pytest.warns(DeprecationWarning, match=rf"{module}\.{attribute} is roberta_plugin\.extensions\.\S+ now"):
+        found = getattr(importlib.import_module(module), attribute)
+    assert found.__module__.startswith("roberta_plugin.extensions.") and found.__name__ == attribute
+    with pytest.raises(AttributeError, match=f"has no {attribute}s"):
+        getattr(importlib.import_module(module), f"{attribute}s")
 
 
 def test_the_importing_line_is_warned_of_and_other_names_are_refused_as_ever(tmp_path):

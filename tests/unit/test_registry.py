@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from roberta_plugin import registry
-from roberta_plugin.registry import API, KINDS, MASKINGS, BenchmarkFamily, Extension, MaskingEntry, register
+from roberta_plugin.registry import API, KINDS, MASKINGS, BenchmarkFamily, Extension, MaskingEntry, VerbEntry, register
 from tests.conftest import REPOSITORY
 
 HEAD = "from roberta_plugin.registry import Extension, MaskingEntry, register\n"
@@ -111,6 +111,11 @@ def test_registering_the_same_extension_again_changes_nothing(one):
         ({"maskings": {"own": MaskingEntry("a:B")}}, "the masking 'own' is registered by own_folder"),
         ({"kinds": {"classification": None}}, "the kind of task 'classification' is registered by roberta_plugin"),
         ({"benchmarks": {"mine": BenchmarkFamily(("RTE",), "a:B")}}, "the task 'RTE' is registered by roberta_plugin"),
+        (
+            {"actions": {"tokenizer show": VerbEntry("a", "a:B")}},
+            "the action 'tokenizer show' is registered by roberta_plugin",
+        ),
+        ({"start_changes": {"layers": None}}, "there is no change of a start model 'layers', only vocabulary"),
         ({"api": API + 1}, f"it was made for version {API + 1} of the extension interface, and this is {API}"),
     ],
 )
@@ -169,3 +174,24 @@ def test_a_faulty_training_of_a_package_does_not_stop_fairseq(tmp_path):
     for package in ("lost-task", "adds-label-smoothing", "lost-options"):
         (problem,) = (each for each in problems if f" of {package} 1.0 is not used: " in each)
         assert problem.endswith(f"Install a version of {package} that suits, or remove it.")
+
+
+def test_actions_of_packages_are_offered_and_a_faulty_one_stops_no_other(tmp_path):
+    head = "from roberta_plugin.registry import Extension, VerbEntry\nEXTENSION = Extension('{0}', __name__, actions={1})\n"
+    entries = {"counts": ("tokenizer count", "count tokens"), "lost": ("tokenizer lose", "x"), "odd": ("export x", "x")}
+    texts = {name: f"{{'{key}': VerbEntry('{text}', '.code:action')}}" for name, (key, text) in entries.items()}
+    install(tmp_path, {name: head.format(name, text) for name, text in texts.items()})
+    (tmp_path / "counts" / "code.py").write_text(
+        "from dataclasses import dataclass\nfrom roberta_plugin.cli.command import command\n"
+        "@dataclass(frozen=True)\nclass Settings:\n    pass\n"
+        "@command(Settings)\ndef action(settings):\n    print('counted')\n    return 0\n"
+    )
+    code = "from roberta_plugin.cli import main\nmain(['tokenizer', 'count'])\nmain(['tokenizer', '--help'])"
+    done = in_new_process(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("counted\n") and "count tokens" in done.stdout and "lose" not in done.stdout
+    assert (
+        "The action 'export x' of odd 1.0 is not used: export is not a verb with actions, as tokenizer" in done.stderr
+    )
+    assert "The action 'tokenizer lose' of lost 1.0 is not used: " in done.stderr and "Traceback" not in done.stderr
+    assert done.stderr.count("remove it.") == 2

@@ -2,7 +2,7 @@
 
 tokenizer   text <-> ids
 training    a sample of text -> a tokenizer
-new_words   new words become one token each
+new_words   its merges, to which new words add some
 """
 
 from roberta_plugin.registry import Extension, TokenizerEntry

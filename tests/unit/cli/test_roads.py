@@ -11,7 +11,7 @@ import json
 import pytest
 
 from roberta_plugin.cli import OWN_VERBS, build_parser, main
-from roberta_plugin.registry import FORMATS
+from roberta_plugin.registry import ACTIONS, FORMATS
 from tests.tiny_tokenizers import byte_level_bpe
 
 LOOKS = {"--dry-run", "--report-only", "--grid-only"}
@@ -24,7 +24,6 @@ EVERYWHERE = {
     "check": "--valid --tokenizer --format",
     "tokenizer train": "--kind --output-dir --vocab-size --sample-megabytes --no-progress --overwrite --skip-bad-lines "
     "--format",
-    "tokenizer extend": "--checkpoint --output-dir --data",
     "tokenizer show": "",
     "binarize": "--output-dir --no-progress --tokenizer --keep-spaces --skip-bad-lines --split-sentences --format --workers "
     "--blank-line-after-files --max-unknown --overwrite --part-bytes --threshold --nwords --padding-factor",
@@ -69,11 +68,6 @@ ROADS = {
         "--dict": "--kind whitespace --dict tok/dict.txt --input text --output-dir o",
         "--alpha": "--input text --alpha 0.5 --output-dir o",
         "--min-frequency": "--input text --kind sentencepiece --min-frequency 3 --output-dir o",
-    },
-    "tokenizer extend": {
-        "--tokenizer": "--checkpoint tok --output-dir o --tokenizer tok --add x",
-        "--add": "--checkpoint tok --output-dir o --add x --tokenizer tok",
-        "--words": "--checkpoint tok --output-dir o --words text --tokenizer tok",
     },
     "binarize": {
         **{
@@ -185,7 +179,8 @@ def parsers():
         (verbs,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
         actions = [each for each in verbs.choices[verb]._actions if isinstance(each, argparse._SubParsersAction)]
         for name, chosen in actions[0].choices.items() if actions else [(verb, verbs.choices[verb])]:
-            yield (f"{verb} {name}" if actions else verb), chosen
+            if not actions or ACTIONS.owner(f"{verb} {name}").name == "trunk":
+                yield (f"{verb} {name}" if actions else verb), chosen
 
 
 def options(parser):

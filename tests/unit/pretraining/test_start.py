@@ -1,5 +1,7 @@
 """The model that a pretraining goes on from: its architecture and words, beside a recipe and what the user names."""
 
+import re
+
 import pytest
 import torch
 
@@ -7,10 +9,12 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.launch.arguments import parse
 from roberta_plugin.pretraining.plan import make_plan
 from roberta_plugin.pretraining.recipe import load
-from roberta_plugin.pretraining.request import Request
+from roberta_plugin.pretraining.request import Request, read_request
 from roberta_plugin.pretraining.settings import PretrainSettings
 from roberta_plugin.pretraining.start import find_start, with_start
 from roberta_plugin.record import options_of
+from roberta_plugin.registry import START_CHANGES
+from tests.needed_extensions import needs
 from tests.refusals import refused
 from tests.tiny_conversions import exported, write_checkpoint
 from tests.tiny_tokenizers import train_tokenizer
@@ -120,26 +124,55 @@ def test_a_list_of_differences_has_each_option_that_the_user_names_otherwise(our
     assert note.endswith("--layer-norm-eps was 1e-12 and is 1e-05 now")
 
 
-def test_a_data_bin_of_other_words_is_refused_and_text_may_change_the_vocabulary(ours, tmp_path):
+@pytest.fixture
+def other(tmp_path):
+    """The folder of a tokenizer of other words."""
+    (tmp_path / "text.txt").write_text("".join(f"other words than those {number}\n" for number in range(200)))
+    train_tokenizer("byte_level_bpe", [tmp_path / "text.txt"], vocab_size=300, folder=tmp_path / "other")
+    return tmp_path / "other"
+
+
+def test_a_data_bin_of_other_words_is_refused(ours, other, tmp_path):
     start = started(ours, tmp_path / "run")
     assert start.in_words_of(ours, tmp_path / "run", may_change=False) is start
-    (tmp_path / "text.txt").write_text("".join(f"other words than those {number}\n" for number in range(200)))
-    other = tmp_path / "other"
-    train_tokenizer("byte_level_bpe", [tmp_path / "text.txt"], vocab_size=300, folder=other)
     message = (
         r"other was made with another dict\.txt than --finetune-from-model \S+ours: it has .* symbols, and the data"
     )
     said = refused(message, start.in_words_of, other, tmp_path / "run", may_change=False)
     assert "give the text instead" in said
 
+
+@needs("vocabulary_change")
+def test_for_text_of_other_words_the_vocabulary_is_changed_once(ours, other, tmp_path, monkeypatch):
+    start = started(ours, tmp_path / "run")
     changed = start.in_words_of(other, tmp_path / "run", may_change=True)
     assert changed.checkpoint == tmp_path / "run" / "start" / "model.pt"
     assert changed.vocabulary.symbols == Vocabulary.load(other / "dict.txt").symbols
+    assert re.search(r"\(from \S+ours: \d+ of them with their own rows, the others", changed.described())
     assert with_start(["--lr", "1", f"--finetune-from-model={ours}"], changed)[-1] == str(changed.checkpoint)
+    monkeypatch.setattr(START_CHANGES, "_entries", {})  # from here on, the extension is not needed
     again = start.in_words_of(other, tmp_path / "run", may_change=True)
     assert again.checkpoint == changed.checkpoint
+    start.check_tokenizer(other, tmp_path / "run")
     others = started(write_checkpoint(tmp_path / "others"), tmp_path / "run")
     refused("was made of another model", others.in_words_of, other, tmp_path / "run", may_change=True)
+
+
+def test_without_a_change_of_vocabulary_other_tokenizers_are_refused_before_they_are_made(
+    ours, other, tmp_path, monkeypatch
+):
+    list(START_CHANGES)  # extensions are found
+    monkeypatch.setattr(START_CHANGES, "_entries", {})
+    start = started(ours, tmp_path / "run")
+    start.check_tokenizer(ours, tmp_path / "run")
+    (tmp_path / "bare").mkdir()
+    for each in (other, None, tmp_path / "bare"):
+        message = "ours keeps its vocabulary, because no extension .* leave out --tokenizer and --vocab-size"
+        refused(message, start.check_tokenizer, each, tmp_path / "run")
+    settings = PretrainSettings(data=[str(tmp_path / "text.txt")], vocab_size=300, output_dir=tmp_path / "run")
+    refused("ours keeps its voc", read_request, settings, ["--finetune-from-model", str(ours)], torchrun=0)
+    said = refused("other was made with another", start.in_words_of, other, tmp_path / "run", may_change=True)
+    assert "first, by" not in said and not (tmp_path / "run").exists()
 
 
 def test_the_tokenizer_is_kept_with_the_run_which_goes_on_without_the_model(ours, tmp_path):

@@ -15,6 +15,7 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import model_options
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
+from tests.needed_extensions import needs
 from tests.refusals import refused
 from tests.tiny_conversions import TEXT, batch, changed, comes_back, exported, imported, opened, write_checkpoint
 from tests.tiny_models import MODERN
@@ -153,6 +154,7 @@ def test_its_own_name_of_the_mask_is_a_mask_in_every_text(theirs):
     refused(r"has a <mask> or \[MASK\]\. Give whole", lambda: list(iterate_predictions(settings, ["a [MASK] fox"])))
 
 
+@needs("vocabulary_change")
 def test_with_new_words_its_symbols_keep_their_names_and_ids(theirs, tmp_path):
     imported(theirs, tmp_path / "ours")
     words = ["--add", "foxhound", "--output-dir", str(tmp_path / "longer")]

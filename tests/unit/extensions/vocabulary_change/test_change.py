@@ -1,23 +1,29 @@
 """New words and new tokenizers for a trained model: which rows stay, what the others are, and what is refused."""
 
 import sys
+from pathlib import Path
 
 import pytest
 import sentencepiece
 import torch
 
+from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.pretrained import read_any
-from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary, extended
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import additions_of
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.extensions.vocabulary_change.change import extend_vocabulary
+from roberta_plugin.extensions.vocabulary_change.new_words import extended
+from roberta_plugin.extensions.vocabulary_change.settings import ExtendSettings
+from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import TOKENS
 from tests.hugging_face import import_transformers
 from tests.needed_extensions import installed_kinds
 from tests.refusals import refused
 from tests.tiny_checkpoints import state_of
-from tests.tiny_conversions import exported, opened
+from tests.tiny_conversions import exported, opened, write_checkpoint
+from tests.tiny_models import SWITCHED
 from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all. Good or bad, so it is."
@@ -131,6 +137,15 @@ def test_words_that_cannot_be_added_are_refused(ours, tmp_path, words, named):
     assert not (tmp_path / "new").exists()
 
 
+def test_options_of_new_words_and_a_new_tokenizer_exclude_each_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(write_model(tmp_path, "byte_level_bpe"))
+    (tmp_path / "ours" / "words").write_text("fox\n")
+    roads = {"--tokenizer": ". --add x", "--add": "x --tokenizer .", "--words": "words --tokenizer ."}
+    for option, words in roads.items():
+        assert main(["tokenizer", "extend", "--checkpoint", ".", "--output-dir", "o", option, *words.split()]) == 2
+        assert option in capsys.readouterr().err and not Path("o").exists()
+
+
 @pytest.mark.parametrize("kind", [*KINDS][1:])
 def test_unknown_characters_need_a_new_tokenizer(tmp_path, kind):
     words = {"checkpoint": write_model(tmp_path, kind), "add": ("\u03b1\u03b2",), "output_dir": tmp_path / "new"}
@@ -202,3 +217,15 @@ def test_transformers_finds_the_same_markers_after_an_export(kind, tmp_path):
 @pytest.mark.parametrize("word", ["<mask>", "</s>", "a\tb", "a\u3000b"])
 def test_special_symbols_and_white_space_are_no_new_words(ours, word):
     refused(r"is a special symbol|is several words, by its white space", extended, read_any(ours).tokenizer, [word])
+
+
+def test_a_new_vocabulary_keeps_the_layers(tmp_path):
+    ours = write_checkpoint(tmp_path / "ours", encoder_layers=2, **SWITCHED)
+    before = load_state(ours / "model.pt")
+    extend_vocabulary(ExtendSettings(checkpoint=ours, output_dir=tmp_path / "more", add=("zebra", "okapi")))
+    after = load_state(tmp_path / "more" / "model.pt")
+    same = [name for name in before["model"] if ".layers." in name]
+    assert len(same) == 19 and all(torch.equal(before["model"][name], after["model"][name]) for name in same)
+    grown = ("encoder.lm_head.weight", "encoder.sentence_encoder.embed_tokens.weight")
+    assert all(len(after["model"][name]) > len(before["model"][name]) for name in grown)
+    assert RobertaHub.from_pretrained(tmp_path / "more").model.cfg.feed_forward == "swiglu"
