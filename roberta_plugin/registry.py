@@ -173,10 +173,11 @@ class TokenizerEntry:
     fairseq_bpe: str = ""
     """Its name for fairseq's --bpe."""
     new_words: str = ""
-    """Reference of a module by which words are added to a BPE whose symbols are its pieces; empty: it takes no new words.
+    """Reference of a module by which words are added to a BPE whose symbols are its pieces; empty: it takes no words.
 
     Its functions: `is_several_words(tokenizer, word)` is true if the tokenizer's rules cut the word,
-    `read_merges(tokenizer)` returns pieces and merges, and `with_merges(tokenizer, pieces, merges)` such a tokenizer."""
+    `read_merges(tokenizer)` returns pieces and merges, and `with_merges(tokenizer, pieces, merges)` a tokenizer.
+    """
 
 
 @dataclass(frozen=True)
