@@ -29,6 +29,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from roberta_plugin import __version__
@@ -229,8 +230,13 @@ def _harmless(text: str) -> str:
 
 
 def all_verbs() -> dict[str, VerbEntry]:
-    """Our own verbs and the verbs of extensions."""
-    return {**OWN_VERBS, **VERBS}
+    """Our own verbs and the verbs of extensions; the line of a verb with actions is the lines of these."""
+    verbs = {**OWN_VERBS, **VERBS}
+    for verb, entry in verbs.items():
+        if not entry.summary:
+            summaries = (each.summary for name, each in ACTIONS.items() if name.partition(" ")[0] == verb)
+            verbs[verb] = replace(entry, summary="; ".join(summaries))
+    return verbs
 
 
 def actions_by_verb() -> dict[str, dict[str, VerbEntry]]:
@@ -304,9 +310,8 @@ def build_parser(*verbs: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     actions = actions_by_verb()
     for name, entry in all_verbs().items():
-        summary = entry.summary or "; ".join(each.summary for each in actions[name].values())
         # "resolve": verbs with a TASK have a --help of their own
-        subparser = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
+        subparser = subparsers.add_parser(name, help=entry.summary, conflict_handler="resolve")
         subparser.set_defaults(parser=subparser)
         if name in actions and name in verbs:
             _add_actions(subparser, name, actions[name])
