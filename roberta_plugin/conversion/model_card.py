@@ -24,8 +24,9 @@ from roberta_plugin.conversion.settings import RECORD, CommonExportSettings
 from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of
-from roberta_plugin.finetuning.kinds import deciding_numbers, error_metrics
+from roberta_plugin.finetuning.kinds import error_metrics
 from roberta_plugin.finetuning.kinds.base import Kind
+from roberta_plugin.finetuning.kinds.score_names import is_score, untuned
 from roberta_plugin.finetuning.kinds.usage import Exported
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.json_files import read_json
@@ -109,7 +110,7 @@ def metadata(model: PortableModel, settings: CommonExportSettings, form: Format,
             dataset_name=task or "unknown",
             dataset_config=config,
             dataset_split=_SPLITS.get(split, split),
-            metric_type=_METRICS.get(metric, metric),
+            metric_type=_METRICS.get(untuned(metric), untuned(metric)),
             metric_name=metric,
             metric_value=round(value, 4),
         )
@@ -188,8 +189,7 @@ def _results(model: PortableModel) -> dict[str, tuple[dict[str, float], int]]:
     for path in sorted(folder.glob("evaluation_*.json")) if model.path.suffix == ".pt" else ():
         split = path.stem.removeprefix("evaluation_")
         metrics, num_runs, *_ = own_results(model.path, split)
-        decide = ("thresh", *deciding_numbers())  # ends of the names of numbers that are not results
-        shown = {name: value for name, value in metrics.items() if not name.endswith(decide) and value is not None}
+        shown = {name: value for name, value in metrics.items() if is_score(name) and value is not None}
         results[split] = (shown, num_runs)
     return results
 

@@ -27,6 +27,7 @@ from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.kinds import deciding_numbers
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, is_number
+from roberta_plugin.finetuning.kinds.score_names import current_evaluation
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import saved_options
 from roberta_plugin.registry import FORMATS, TOKENIZERS
@@ -168,6 +169,7 @@ def own_results(checkpoint: Path, split: str) -> OwnResults:
     if content is None:
         return OwnResults({}, 0, {}, {})
     try:
+        content = current_evaluation(content)
         members = content["members"]
         # CELL/seed-N/checkpoints/FILE; or FOLDER/FILE, or FILE
         of_run = checkpoint.absolute().relative_to(folder / RUNS) if folder is not None else None

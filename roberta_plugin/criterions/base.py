@@ -182,11 +182,15 @@ class Validation:
     def log(self, chosen: str) -> None:
         """Log the metrics of the kind; the F1 of a single label only if checkpoints are `chosen` by it.
 
-        They are derived meters, because fairseq leaves these out of checkpoints.
+        A run that an earlier version began may choose by a former name, under which fairseq looks for the metric. They
+        are derived meters, because fairseq leaves these out of checkpoints.
         """
-        label_metrics = [chosen] if chosen in self._kind.label_metrics() else []
-        for name in (*self._kind.metrics(), *self._kind.also_logged, *label_metrics):
-            metrics.log_derived(name, partial(self._metric, name))
+        kind, found = self._kind, self._kind.metric_named(chosen)
+        names = {name: name for name in (*kind.metrics(), *kind.also_logged)}
+        if found in (*names, *kind.label_metrics()):
+            names[chosen] = found
+        for name, score in names.items():
+            metrics.log_derived(name, partial(self._metric, score))
 
     def _metric(self, name: str, _meters: Any) -> float:
         """A metric; NaN until all examples are there."""

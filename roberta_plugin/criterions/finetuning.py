@@ -137,7 +137,8 @@ def check_metric(kind: Kind, chosen: str) -> None:
     """Refuse to choose checkpoints by what no validation of the kind logs; fairseq would fail after an epoch."""
     labels = list(kind.label_metrics())
     logged = ["loss", *find_training(type(kind)).means, *kind.metrics(), *kind.also_logged]
-    if chosen not in (*logged, *labels) and not chosen.startswith("${"):  # the mark of an option that is not read
+    is_unread = chosen.startswith("${")  # the mark of such an option
+    if not is_unread and chosen not in logged and kind.metric_named(chosen) not in (*logged, *labels):
         choices = ", ".join([*logged, *labels[:_MOST_SHOWN]])
         raise ValueError(f"--best-checkpoint-metric {chosen} is not logged by validations: choose by {choices}.")
 

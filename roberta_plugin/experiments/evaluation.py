@@ -39,8 +39,8 @@ from roberta_plugin.finetuning.kinds import deciding_numbers, error_metrics
 from roberta_plugin.finetuning.kinds.bag_of_words import NAME as WORDS
 from roberta_plugin.finetuning.kinds.bag_of_words import BagOfWords
 from roberta_plugin.finetuning.kinds.base import Kind
-from roberta_plugin.finetuning.kinds.metrics import base_name
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, RawOutputs, read_outputs, write_outputs
+from roberta_plugin.finetuning.kinds.score_names import current_evaluation, find_score, untuned
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import remarks
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
@@ -80,10 +80,10 @@ class Evaluation:
     def read(cls, path: Path) -> Evaluation:
         """Read evaluation_SPLIT.json."""
         try:
-            content = parse_json(path.read_text(encoding="utf-8"))
+            content = current_evaluation(parse_json(path.read_text(encoding="utf-8")))
             names = {item.name for item in fields(cls)}
             evaluation = cls(**{name: value for name, value in content.items() if name in names})
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise ValueError(f"{path} is not an evaluation of `roberta evaluate` ({error}): delete it.") from error
         if evaluation.task not in all_tasks():
             raise ValueError(f"{path}: {unknown_task(evaluation.task)}")
@@ -153,7 +153,7 @@ class Judge:
     @property
     def selection(self) -> str:
         """The metric by which the checkpoints were chosen, or would be."""
-        return self.settings.selection or self.benchmark.selection or self.kind.selection
+        return self.kind.metric_named(self.settings.selection or self.benchmark.selection or self.kind.selection)
 
     @property
     def splits(self) -> list[str]:
@@ -178,10 +178,11 @@ class Judge:
     def reported(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Metrics of own data without the F1 of single labels, which reports have in their tables of labels, and
         without `Kind.unreported`; but with those that were chosen by."""
-        chosen = {self.settings.selection, *map(str, self.options.given("score").values())}
-        is_own = self.kind.official.is_own
-        hidden = {*self.kind.unreported, *self.kind.label_metrics()} - chosen if is_own else ()
-        return {name: value for name, value in values.items() if base_name(name) not in hidden}
+        if not self.kind.official.is_own:
+            return dict(values)
+        chosen = {self.selection, *map(str, self.options.given("score").values())}
+        hidden = {*self.kind.unreported, *map(untuned, self.kind.label_metrics())} - set(map(untuned, chosen))
+        return {name: value for name, value in values.items() if untuned(name) not in hidden}
 
 
 class Decisions(NamedTuple):
@@ -263,7 +264,7 @@ def evaluate_split(judge: Judge, split: str, decisions: Decisions) -> Evaluation
         details=details,
         baseline=constant,
         tf_idf=tf_idf,
-        selection=settings.selection or "",
+        selection=judge.selection if settings.selection else "",
         precision=settings.precision,
         remarks=[
             *no_better_than_words(split, ensemble, tf_idf, selection=judge.selection),
@@ -276,6 +277,7 @@ def evaluate_split(judge: Judge, split: str, decisions: Decisions) -> Evaluation
                 baseline_name=judge.kind.baseline_name,
                 rate=max(filter(None, map(peak_rate, settings.checkpoints)), default=None),
             ),
+            *([f"{split}: {words}"] if (words := judge.kind.words_on_scores(ensemble)) else []),
             *remarks(prepared, [name for name in ("train", split) if name in prepared.splits]),
             *skipped,
         ],
@@ -445,7 +447,7 @@ def _no_better(selection: str, metrics: Mapping[str, float], baseline: Mapping[s
         return (-difference if name in error_metrics() else difference) > 1e-9
 
     shared = [name for name in metrics if name in baseline]
-    chosen = [name for name in shared if base_name(name) == base_name(selection)]
+    chosen = list(filter(None, [find_score(selection, shared)]))
     worse = [name for name in shared if not is_better(name)]
     errors = [name for name in shared if name in error_metrics()]
     first = [name for name in (chosen or shared)[:1] if name in worse]

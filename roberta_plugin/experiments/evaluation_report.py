@@ -14,10 +14,10 @@ from roberta_plugin import reports
 from roberta_plugin.experiments.evaluation import PREFIX, Evaluation, shown
 from roberta_plugin.files import files_below, write_text
 from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of
+from roberta_plugin.finetuning.kinds.score_names import is_of_label, is_score, untuned
 from roberta_plugin.reports import markdown_table
 
 _MOST_LABELS = 40  # of a matrix that can be read
-_TYPE_METRICS = ("f1_", "precision_", "recall_")  # of entities: three rows each
 
 
 class MetricRow(NamedTuple):
@@ -57,7 +57,7 @@ def metric_rows(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
     for evaluation in evaluations:
         paper = benchmark_of(evaluation.task).paper.get(evaluation.split, {})
         for metric, median in evaluation.median.items():
-            if metric.endswith(("thresh", "threshold", "temperature")):  # no metrics
+            if not is_score(metric):
                 continue
             values = [member["metrics"][metric] for member in evaluation.members]
             yield MetricRow(
@@ -115,8 +115,8 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
         title = f"# {detailed[0].task}: {Path(*Path(detailed[0].data).parts[-2:])}"
         parts = [title, table.rstrip(), *(part for each in detailed for part in _section(each))]
         write_text(folder / "report.md", "\n\n".join(parts) + "\n")
-    chosen = {each.selection for each in evaluations}
-    short = [row for row in rows if row.metric in chosen or not row.metric.startswith(_TYPE_METRICS)]
+    chosen = {untuned(each.selection) for each in evaluations}
+    short = [row for row in rows if untuned(row.metric) in chosen or not is_of_label(row.metric)]
     if len(short) == len(rows):
         return table
     return table.replace(

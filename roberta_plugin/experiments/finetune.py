@@ -40,6 +40,7 @@ from roberta_plugin.experiments.sweeps.report import best_cell, cell_results
 from roberta_plugin.experiments.sweeps.report import write_report as write_sweep_report
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.kinds.outputs import HELD_OUT
+from roberta_plugin.finetuning.kinds.score_names import is_score
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.json_files import write_json
 from roberta_plugin.launch.run_folder import RunFolder, not_best
@@ -265,7 +266,7 @@ def fold_table(rows: Sequence[dict[str, float | str]]) -> str:
     beside = {name: head for name, head in _BESIDE.items() if any(name in row for row in rows)}
     for row in rows:
         metric = str(row["metric"])
-        is_metric = not metric.endswith(("threshold", "temperature"))
+        is_metric = is_score(metric)
         baselines = [shown(metric, float(row[name])) if is_metric and name in row else "" for name in beside]
         mean, deviation, smallest, largest = (
             shown(metric, float(row[name])) if is_metric else f"{row[name]:.2f}"

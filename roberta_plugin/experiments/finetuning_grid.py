@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from roberta_plugin.finetuning.preparation import check_measurable
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.launch.run_folder import Metric
 from roberta_plugin.models.checkpoints import ARCHITECTURE
+from roberta_plugin.runs import RUNS, read_record
 from roberta_plugin.settings import short
 
 # Options of every run. It keeps the best checkpoint, and the last one to resume from.
@@ -129,12 +131,18 @@ def selected_metric(settings: TuningSettings, prepared: Prepared, kind: Kind, by
         return None
     if by_set not in (None, name):
         raise ValueError(f"--select {name} and --set best-checkpoint-metric={by_set} contradict each other.")
-    names, of_labels = kind.selectable(), kind.label_metrics()
-    if name not in (*names, *of_labels):
+    names, of_labels, found = kind.selectable(), kind.label_metrics(), kind.metric_named(name)
+    if found not in (*names, *of_labels):
         shown = [*names, *([f"the F1 of a label ({', '.join(list(of_labels)[:_MOST_SHOWN])})"] if of_labels else [])]
         raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(shown)}.")
     check_measurable(prepared, "valid", name, option=option)
-    return name
+    return name if name != found and _are_begun_by(name, settings.output_dir / RUNS) else found
+
+
+def _are_begun_by(metric: str, runs: Path) -> bool:
+    """True if runs that are there choose by a metric of this former name: they continue with it."""
+    records = filter(None, map(read_record, runs.glob("*/seed-*")))
+    return any(("--best-checkpoint-metric", metric) in pairwise(record.arguments) for record in records)
 
 
 def restricted(recipe: PaperRecipe, settings: TuningSettings) -> PaperRecipe:

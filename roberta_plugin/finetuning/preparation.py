@@ -320,11 +320,8 @@ def labels_without_examples(prepared: Prepared, split: PreparedSplit) -> list[st
 
 def check_measurable(prepared: Prepared, split: str, metric: str, *, option: str) -> None:
     """Refuse to choose checkpoints by a metric that is not defined on a split, for want of examples of a label."""
-    if metric not in OF_SCORES and not metric.startswith("f1_"):
-        return
-    lacking = labels_without_examples(prepared, prepared.split(split))
-    needed = lacking if metric in OF_SCORES else [label for label in lacking if metric == f"f1_{label}"]
-    if needed:
+    kind, lacking = kind_of(prepared), labels_without_examples(prepared, prepared.split(split))
+    if lacking and (needed := kind.labels_needed(kind.metric_named(metric), lacking)):
         raise ValueError(
             f"{option} {metric}: no example of the split {split!r} has the label {needed[0]!r}, so it cannot be "
             "measured. Add some, or choose by another metric."

@@ -35,6 +35,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 
 from roberta_plugin.checkpoint_files import lock_unfinished, remove_unfinished
 from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning.kinds.score_names import in_record
 from roberta_plugin.json_files import read_json, type_fault, write_json
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.arguments import PACKAGE, with_code
@@ -425,7 +426,7 @@ def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:
         record = parse_line(line)
         if record and record.kind == metric.log and "num_updates" in record.values:
             records[int(record.values["num_updates"])] = record.values
-    values = {update: finite(record.get(metric.value)) for update, record in sorted(records.items())}
+    values = {update: finite(in_record(metric.value, record)) for update, record in sorted(records.items())}
     if not values:
         raise ValueError(f"log.txt has no record of the split {metric.log!r}: was it validated on?")
     if metric.at == "last":

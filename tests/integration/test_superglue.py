@@ -19,7 +19,7 @@ from tests.tiny_superglue import FOLDERS, OTHER_FILES, TASKS, write_task
 
 pytestmark = pytest.mark.integration
 
-METRICS = {"CB": ["accuracy", "macro_f1"], "MultiRC": ["f1a", "exact_match"], "ReCoRD": ["f1", "exact_match"]}
+METRICS = {"CB": ["accuracy", "macro_f1"], "MultiRC": ["f1", "exact_match"], "ReCoRD": ["f1", "exact_match"]}
 
 
 @pytest.fixture(scope="module")

@@ -43,10 +43,11 @@ from typing_extensions import override
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.data.white_space import strip
 from roberta_plugin.finetuning.examples import Example, is_missing, label_of
-from roberta_plugin.finetuning.kinds.answer_scores import answer_score
+from roberta_plugin.finetuning.kinds.answer_scores import AnswerScore, answer_score
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, logits_of, marked, rounded
 from roberta_plugin.finetuning.kinds.foreign_rows import named_options
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, mean_probabilities
+from roberta_plugin.finetuning.kinds.score_names import of_label
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.layouts.texts import Encoder, join
@@ -172,7 +173,7 @@ def accuracies(
     """
     weights = np.ones(len(predictions)) if weights is None else weights
     groups = {"accuracy": labels >= 0}
-    groups |= {f"accuracy_{name}": (labels >= 0) & (levels == index) for index, name in enumerate(LEVELS)}
+    groups |= {of_label("accuracy", name): (labels >= 0) & (levels == index) for index, name in enumerate(LEVELS)}
     is_right = predictions == labels
     return {
         name: 100.0 * float(weights @ (is_right & group)) / float(weights @ group)
@@ -252,7 +253,7 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
 
     @override
     def metrics(self) -> tuple[str, ...]:
-        return ("accuracy", *(f"accuracy_{level}" for level in LEVELS if self.task_name == "race"))
+        return ("accuracy", *(of_label("accuracy", level) for level in LEVELS if self.task_name == "race"))
 
     @override
     def lacks(self, split: PreparedSplit) -> str:
@@ -436,7 +437,8 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
         def measure(weights: Weights) -> dict[str, float]:
             values = accuracies(predictions, labels, levels, weights)
             if scores:
-                values["exact_match"], values["f1"] = (100 * weights @ texts / weights.sum()).tolist()
+                means = (100 * weights @ texts / weights.sum()).tolist()
+                values |= dict(zip(AnswerScore._fields, means, strict=True))
             return values
 
         right = probabilities[offsets[:-1] + np.maximum(labels, 0)]  # (N,)

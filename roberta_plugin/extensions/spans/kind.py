@@ -40,6 +40,7 @@ from roberta_plugin.finetuning.examples import Example, is_missing
 from roberta_plugin.finetuning.kinds.answer_scores import AnswerScore, answer_score
 from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, rounded
 from roberta_plugin.finetuning.kinds.outputs import PER_TOKEN, Decisions, Outcome, RawOutputs, Weights
+from roberta_plugin.finetuning.kinds.score_names import BEST, tuned
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.layouts.texts import Encoder
@@ -155,7 +156,10 @@ print(answer)""")
 
     @override
     def metrics(self) -> tuple[str, ...]:
-        return ("exact", "f1") if self.task_name == "squad1" else ("tuned_f1", "tuned_exact", "f1", "exact")
+        names = ("f1", "exact_match")
+        if not self.may_be_unanswerable:
+            return names[::-1]
+        return (*map(tuned, names), BEST + "exact_match", *names)
 
     @override
     def head_sizes(self) -> dict[str, int]:
@@ -206,7 +210,7 @@ print(answer)""")
     @property
     def selection(self) -> str:
         """F1 at the best threshold."""
-        return "tuned_f1"
+        return tuned("f1")
 
     @override
     def open(self) -> None:
@@ -372,31 +376,34 @@ print(answer)""")
             )
         else:
             yield (
-                f"{some} in a script without spaces, or in Korean: exact and f1 compare their characters (mixed "
+                f"{some} in a script without spaces, or in Korean: exact_match and f1 compare their characters (mixed "
                 "segmentation, as in MLQA), those of other questions words, as in SQuAD"
             )
 
     def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
         """See `Kind.validated`: a question counts as unanswered if its probability of no answer is above one half.
 
-        `tuned_exact` and `tuned_f1` are at the best threshold instead. In SQuAD 1.1 all questions have an answer.
+        `tuned_exact_match` and `tuned_f1` are at the threshold with the best F1 instead, as in an evaluation. In SQuAD
+        1.1 all questions have an answer.
         """
         questions = Questions(split)
         decoded = decode(questions, [outputs], n_best=1, max_answer_length=options["max_answer_length"])
         values = self._scores(questions, *_best_and_null(decoded))
         if not self.may_be_unanswerable:
             return values
-        tuned = {f"tuned_{name}": values[f"best_{name}"] for name in AnswerScore._fields}
-        best = [_best_text(each, DEFAULT_THRESHOLD) for each in decoded]
-        return {**self._scores(questions, best), **tuned}
+        usual, at_best = (
+            self._scores(questions, [_best_text(each, threshold) for each in decoded])
+            for threshold in (DEFAULT_THRESHOLD, values["best_f1_thresh"])
+        )
+        return {**values, **usual, **{tuned(name): at_best[name] for name in AnswerScore._fields}}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `Kind.judged`: the best span, or no answer if its probability is above a threshold.
 
-        The threshold is `null_threshold` in SQuAD 2.0, `threshold` in tables of your own. The metrics are `exact` and
-        `f1`; in SQuAD 2.0 also the same for the questions with and without an answer (HasAns_, NoAns_), and the best
-        that any threshold gives and that threshold, from 0 to 1 (best_exact, best_exact_thresh, best_f1,
-        best_f1_thresh). Entries of SQuAD have all candidates.
+        The threshold is `null_threshold` in SQuAD 2.0, `threshold` in tables of your own. The metrics are `exact_match`
+        and `f1`; in SQuAD 2.0 also the same for the questions with and without an answer (HasAns_, NoAns_), and the
+        best that any threshold gives and that threshold, from 0 to 1 (best_exact_match, best_exact_match_thresh,
+        best_f1, best_f1_thresh). Entries of SQuAD have all candidates.
         """
         questions, is_own = Questions(split), self.task_name not in OFFICIAL
         options = {name: decisions.wish(name) or usual for name, usual in DECODING.items()}
@@ -435,8 +442,9 @@ print(answer)""")
         )  # (Q, 2)
 
         def measure(weights: Weights) -> dict[str, float]:
-            exact, f1 = (100 * weights @ scores / weights.sum()).tolist()
-            return {"exact": exact, "f1": f1} if is_own else values  # the official scripts count each question once
+            means = (100 * weights @ scores / weights.sum()).tolist()
+            # the official scripts count each question once
+            return dict(zip(AnswerScore._fields, means, strict=True)) if is_own else values
 
         return Outcome(entries=entries, num_examples=len(questions), measure=measure)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roberta_plugin.finetuning.kinds.answer_scores import AnswerScore, answer_score
+from roberta_plugin.finetuning.kinds.score_names import BEST
 
 
 def best_null_threshold(
@@ -45,8 +46,9 @@ def squad_metrics(
     are determined. `by_characters` says it of each question; None: words are compared.
 
     Returns:
-        exact and f1; with squad2 also HasAns_exact, HasAns_f1, NoAns_exact, NoAns_f1 if there are such questions
-        and, with `null`, best_exact, best_exact_thresh, best_f1, best_f1_thresh.
+        exact_match and f1; with squad2 also HasAns_exact_match, HasAns_f1, NoAns_exact_match, NoAns_f1 if there are
+        such questions and, with `null`, best_exact_match, best_exact_match_thresh, best_f1, best_f1_thresh. The script
+        of version 2.0 says exact for exact_match.
     """
     questions = zip(predictions, right, by_characters or [False] * len(right), strict=True)
     may_be_empty = task != "squad1"
@@ -64,7 +66,7 @@ def squad_metrics(
     if null is not None:
         is_given = [bool(text) for text in predictions]
         for name, values in zip(AnswerScore._fields, zip(*scores, strict=True), strict=True):
-            result[f"best_{name}"], result[f"best_{name}_thresh"] = best_null_threshold(
+            result[BEST + name], result[f"{BEST}{name}_thresh"] = best_null_threshold(
                 values, null=null, has_answer=has_answer, is_given=is_given
             )
     return result

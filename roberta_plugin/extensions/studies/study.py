@@ -28,6 +28,7 @@ from roberta_plugin.extensions.studies import report
 from roberta_plugin.extensions.studies.plan import plan_study
 from roberta_plugin.extensions.studies.study_file import HeldOut, Probe, StudySettings, read_study
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.kinds.score_names import find_score
 from roberta_plugin.finetuning.preparation import prepared_folder
 from roberta_plugin.hub.running import usable_device
 from roberta_plugin.json_files import read_json, write_json
@@ -197,7 +198,7 @@ class Work:
             raise ChildProcessError(f"fine-tunings have failed: see {folder / 'runs'}")
         members = [member["metrics"] for member in result.evaluations[0].members]
         metric = benchmark_of(result.plan.prepared.task).recipe(result.plan.prepared).compared_by
-        metric = next(name for name in (metric, f"tuned_{metric}", metric.removeprefix("tuned_")) if name in members[0])
+        metric = find_score(metric, members[0]) or metric
         seeds = {seed: each[metric] for seed, each in zip(values, members, strict=True)}
         return {"value": statistics.median(seeds.values()), "seeds": seeds, "metric": metric, "cell": result.best_cell}
 

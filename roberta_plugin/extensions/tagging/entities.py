@@ -37,6 +37,7 @@ import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.score_names import of_label
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 CORRECT, FOUND, GOLD = range(3)  # columns of counts
@@ -236,7 +237,7 @@ class TagCounts:
         result = {"f1": f1, "precision": precision, "recall": recall, "accuracy": accuracy}
         for number, type_ in enumerate(self.types):
             if self.entities[:, number, GOLD].any():
-                names = (f"precision_{type_}", f"recall_{type_}", f"f1_{type_}")
+                names = (of_label(score, type_) for score in ("precision", "recall", "f1"))
                 result |= dict(zip(names, scores(weights @ self.entities[:, number]), strict=True))
         return result
 

@@ -56,6 +56,7 @@ from roberta_plugin.finetuning.examples import Example, is_missing, number_of, o
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, certain, rounded
 from roberta_plugin.finetuning.kinds.outputs import PER_TOKEN, Decisions, Outcome, RawOutputs, Weights
+from roberta_plugin.finetuning.kinds.score_names import of_label
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
 from roberta_plugin.finetuning.label_names import OPTION
@@ -141,7 +142,7 @@ class Tagging(TableKind):
 
     def label_metrics(self) -> dict[str, int]:
         """See `Kind.label_metrics`: of the types of entities."""
-        return {f"f1_{name}": number for number, name in enumerate(types_of(self.labels) or ())}
+        return {of_label("f1", name): number for number, name in enumerate(types_of(self.labels) or ())}
 
     @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:

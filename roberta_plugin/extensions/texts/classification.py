@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -35,12 +35,15 @@ from roberta_plugin.finetuning.examples import (
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, certain, logits_of, rounded
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, class_probabilities, ids_of
+from roberta_plugin.finetuning.kinds.score_names import of_label, untuned
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.texts import TextKind
 from roberta_plugin.finetuning.kinds.usage import Exported
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.records import alone, parse_cell
 from roberta_plugin.tables import Row, short
+
+_OF_POSITIVE = ("f1", "acc_and_f1", "average_precision")  # scores of the positive one of two labels
 
 
 class Classification(TextKind, TableKind):
@@ -50,6 +53,7 @@ class Classification(TextKind, TableKind):
     description = "chooses a class for a text or a pair of texts"
     has_labels = can_smooth = is_compared_with_words = True
     unreported = ("acc_and_f1",)
+    of_all_labels = (*TableKind.of_all_labels, *_OF_POSITIVE)
     numbers_labels = knows_no_label = True
     decides_by = MappingProxyType({"threshold": "tune_threshold", "temperature": "calibrate"})
     free_settings = ("positive_label",)
@@ -96,7 +100,24 @@ class Classification(TextKind, TableKind):
 
     @override
     def label_metrics(self) -> dict[str, int]:
-        return {f"f1_{label}": number for number, label in enumerate(self.labels)}
+        others = self.labels[:1] if len(self.labels) == 2 else self.labels  # f1 is that of the positive one
+        return {of_label("f1", label): number for number, label in enumerate(others)}
+
+    @override
+    def metric_named(self, name: str) -> str:
+        is_positive = len(self.labels) == 2 and name == of_label("f1", self.labels[1])
+        return "f1" if is_positive else super().metric_named(name)
+
+    @override
+    def labels_needed(self, metric: str, labels: Sequence[str]) -> list[str]:
+        is_positive = metric == "f1" and self.labels[1] in labels
+        return [self.labels[1]] if is_positive else super().labels_needed(metric, labels)
+
+    @override
+    def words_on_scores(self, scores: Collection[str]) -> str:
+        of_positive = [name for name in scores if untuned(name) in _OF_POSITIVE]
+        of_one = f"{of_positive[0]} is that" if len(of_positive) == 1 else f"{' and '.join(of_positive)} are those"
+        return f"{of_one} of the label {self.labels[1]!r}" if of_positive else ""
 
     @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
@@ -170,12 +191,6 @@ class Classification(TextKind, TableKind):
     def columns(self, example: Example) -> dict[str, Any]:
         return {"label": number_of(example.target, self.labels, example)}
 
-    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
-        """See `Kind.validated`; the metrics of the positive one of two labels are called as in `metrics`."""
-        values = super().validated(split, outputs, options)
-        labels = self.label_metrics()
-        return {name if name in labels else metrics.base_name(name): value for name, value in values.items()}
-
     def check_scoring(self, options: Any, split: PreparedSplit) -> None:
         """See `Kind.check_scoring`: thresholds go with two labels, and are found where there are both."""
         super().check_scoring(options, split)
@@ -225,16 +240,15 @@ class Classification(TextKind, TableKind):
             values = metrics.measure_classes(right, predictions, weights, num_classes=len(labels))
             weighted = metrics.confusion(right, predictions, weights, num_classes=len(labels))
             if scores is not None:
-                of_positive = ("f1", "acc_and_f1")
-                values |= {f"{name} ({labels[1]})": 100 * metrics.OF_COUNTS[name](weighted) for name in of_positive}
+                values |= {name: 100 * metrics.OF_COUNTS[name](weighted) for name in ("f1", "acc_and_f1")}
                 values["roc_auc"] = 100 * metrics.roc_auc(right, scores, weights)  # the same for both labels
-                values[f"average_precision ({labels[1]})"] = 100 * metrics.average_precision(right, scores, weights)
+                values["average_precision"] = 100 * metrics.average_precision(right, scores, weights)
             if not self.official.is_own:  # SuperGLUE's baseline counts a label that is nowhere as 0
                 values["macro_f1"] = 100 * float(metrics.class_f1s(weighted).mean())
-            if questions is not None:  # several answers each, as of MultiRC; F1a is the F1 over all answers
-                match = metrics.exact_match(right, predictions, questions)
-                values |= {"f1a": 100 * metrics.f1(weighted), "exact_match": 100 * match}
-            return values | dict(zip(self.label_metrics(), (100 * metrics.class_f1s(weighted)).tolist(), strict=True))
+            if questions is not None:  # several answers each, as of MultiRC
+                values["exact_match"] = 100 * metrics.exact_match(right, predictions, questions)
+            f1s = 100 * metrics.class_f1s(weighted)
+            return values | {name: float(f1s[number]) for name, number in self.label_metrics().items()}
 
         return Outcome(
             entries=entries,

@@ -39,6 +39,7 @@ from roberta_plugin.finetuning.kinds.base import (
     rounded,
 )
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, ids_of
+from roberta_plugin.finetuning.kinds.score_names import of_label, tuned, untuned
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.texts import TextKind
 from roberta_plugin.finetuning.kinds.usage import Exported
@@ -69,7 +70,7 @@ class MultiLabel(TextKind, TableKind):
     decides_by = MappingProxyType({"threshold": ""})
     free_settings = ("label_separator", "positive_label")
     scoring = ("threshold",)
-    also_logged = ("tuned_threshold",)
+    also_logged = ("threshold",)
 
     @override
     def usage_of(self, model: Exported, call: str) -> tuple[str, str, list[str]]:
@@ -84,7 +85,7 @@ class MultiLabel(TextKind, TableKind):
 
     @override
     def metrics(self) -> tuple[str, ...]:
-        return ("tuned_micro_f1", "tuned_macro_f1")
+        return tuned("micro_f1"), tuned("macro_f1")
 
     @override
     def keeps_rows(self, labels: Sequence[str]) -> bool:
@@ -92,11 +93,7 @@ class MultiLabel(TextKind, TableKind):
 
     @override
     def label_metrics(self) -> dict[str, int]:
-        return {f"f1_{label}": number for number, label in enumerate(self.labels)}
-
-    def at_threshold(self, name: str) -> str:
-        """See `TableKind.at_threshold`; a validation's F1 of a label is at the threshold, too."""
-        return name if name in self.label_metrics() else super().at_threshold(name)
+        return {tuned(of_label("f1", label)): number for number, label in enumerate(self.labels)}
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
         """See `Kind.constant`: the most frequent label alone."""
@@ -106,7 +103,7 @@ class MultiLabel(TextKind, TableKind):
     @property
     def selection(self) -> str:
         """Micro-F1 at the best threshold."""
-        return "tuned_micro_f1"
+        return tuned("micro_f1")
 
     @override
     def open(self) -> None:
@@ -249,7 +246,7 @@ class MultiLabel(TextKind, TableKind):
         def measure(weights: Weights) -> dict[str, float]:
             f1s = 100 * metrics.f1_of(*metrics.label_counts(right, predictions, weights))
             values = metrics.measure_labels(right, predictions, weights)
-            return values | dict(zip(self.label_metrics(), f1s.tolist(), strict=True))
+            return values | dict(zip(map(untuned, self.label_metrics()), f1s.tolist(), strict=True))
 
         return Outcome(
             entries=entries,

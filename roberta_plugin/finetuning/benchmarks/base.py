@@ -28,8 +28,8 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.kinds.base import Kind, Official
-from roberta_plugin.finetuning.kinds.metrics import base_name
 from roberta_plugin.finetuning.kinds.outputs import Outcome, RawOutputs
+from roberta_plugin.finetuning.kinds.score_names import find_score
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit, PreparedWriter, check_is_free
 from roberta_plugin.json_files import json_text
@@ -151,14 +151,14 @@ class PaperRecipe:
     seeds: Sequence[str]
     """One run of each cell per seed."""
     metric: Mapping[str, Any]
-    """The metric that selects the checkpoint and the cell, as the log names it."""
+    """The metric that selects the checkpoint and the cell."""
     official: str = ""
     """The metric of `Benchmark.score` that models are compared by; empty: that of `metric`."""
 
     @property
     def compared_by(self) -> str:
-        """The metric of `Benchmark.score` that models are compared by; the log says tuned_f1 for f1 at a threshold."""
-        return self.official or self.metric["value"].removeprefix("tuned_")
+        """The metric of `Benchmark.score` that models are compared by."""
+        return self.official or str(self.metric["value"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +251,7 @@ class Benchmark:
     training: Training | Callable[[Prepared], Training] = Training()
     """How a prepared folder is trained on."""
     selection: str = ""
-    """The metric that selects the checkpoint, as named in the log; empty: that of the kind."""
+    """The metric that selects the checkpoint; empty: that of the kind."""
     metrics: tuple[str, ...] = ()
     """The official ones, by their names in `Kind.judged`; empty: all of the kind."""
     metrics_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -334,7 +334,7 @@ class Benchmark:
             },
             seeds=[str(seed) for seed in range(1, training.num_seeds + 1)],
             metric={"log": "valid", "value": selection, "goal": "max", "at": "best"},
-            official=self.official or ("" if self.kind else selection),  # of your own tables as the log names it
+            official=self.official,
         )
 
     def outcome(
@@ -351,7 +351,7 @@ class Benchmark:
         kind.check_scoring(options, part)
         outcome = kind.outcome(part, members, options=options.given("score"), train=train)
         is_partial = not self.kind and kind.labels_without_examples(part)
-        return outcome.without_metrics_of_all_labels() if is_partial else outcome
+        return outcome.without(kind.of_all_labels) if is_partial else outcome
 
     def score(
         self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, folder: Path | None, options: Any
@@ -387,8 +387,7 @@ class Benchmark:
         scores = {**outcome.measure(np.ones(outcome.num_examples)), **outcome.numbers}
         if not (names := self.metrics_of.get(split, self.metrics)):
             return scores
-        plain = {base_name(name): value for name, value in scores.items()}
-        return {name: plain[name] for name in names}
+        return {name: scores[name] for name in (find_score(each, scores) or each for each in names)}
 
     def prediction_files(self, split: str) -> tuple[str, ...]:
         """Names of the prediction files of a split, relative to the `folder` of `score`."""

@@ -6,10 +6,12 @@ Extensions register them (`registry.KINDS`); a kind with a loss of its own has a
 What the classes are made of:
 
     base                what every kind offers
+    scored              what a kind is measured by
     tables              what a kind offers for tables of your own
     texts               what kinds of texts and pairs share, such as texts that are too long
     outputs             a model's raw outputs for a split, thresholds and temperatures -> entries, metrics, tables
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds
+    score_names         one name for one score, in logs, results and reports
     scripts             text without spaces        -> characters and words, which F1 compares
     answer_scores       answers that are texts     -> exact match and F1, by the scripts of SQuAD
     bag_of_words        texts of a split           -> TF-IDF, and labels by it, a baseline

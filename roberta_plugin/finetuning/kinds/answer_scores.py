@@ -22,7 +22,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 class AnswerScore(NamedTuple):
     """Exact match and F1 of one question, 0 to 1."""
 
-    exact: float
+    exact_match: float
     f1: float
 
 

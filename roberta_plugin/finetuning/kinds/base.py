@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.kinds import KINDS, kind_class, own_kinds
-from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, Decisions, Outcome, RawOutputs
+from roberta_plugin.finetuning.kinds.scored import ScoredKind
 from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
 from roberta_plugin.finetuning.layouts import POOLINGS
 from roberta_plugin.finetuning.layouts.texts import Encoder
@@ -124,7 +124,7 @@ OWN = Official(is_own=True)
 """Tables of your own."""
 
 
-class Kind(ABC):
+class Kind(ScoredKind, ABC):
     """One kind of task; its settings are those that a prepared folder or a checkpoint records."""
 
     name: ClassVar[str]
@@ -154,10 +154,6 @@ class Kind(ABC):
     outputs_by: ClassVar[Mapping[str, str]] = {}
     """Outputs without a row for each sequence -> `PER_TOKEN`, or the array of a split with the first row of each
     example."""
-    also_logged: ClassVar[tuple[str, ...]] = ()
-    """What a validation logs besides `metrics`."""
-    unreported: ClassVar[tuple[str, ...]] = ()
-    """Metrics that reports on tables of your own leave out, unless something was chosen by them."""
     reads_logits: ClassVar[str] = ""
     """How it reads the logits of a classification head otherwise than by their softmax, as the begin of a sentence."""
     is_compared_with_words: ClassVar[bool] = False
@@ -220,26 +216,9 @@ class Kind(ABC):
             )
         return pooling
 
-    def metrics(self) -> tuple[str, ...]:
-        """Metrics by which checkpoints can be chosen instead of the loss; a validation logs them."""
-        return ("accuracy",)
-
-    def selectable(self) -> tuple[str, ...]:
-        """All by which checkpoints can be chosen."""
-        return (*self.metrics(), "loss")
-
-    def label_metrics(self) -> dict[str, int]:
-        """The F1 of each label or type of entities -> its number; a validation logs the one that chooses."""
-        return {}
-
     def reduced(self, outputs: Any) -> Any:
         """What a validation keeps of the outputs (tensors) of a batch: `validated_outputs`."""
         return outputs
-
-    @property
-    def selection(self) -> str:
-        """The metric of fairseq's log that selects the checkpoint and the cell of the grid."""
-        return "accuracy"
 
     def head_sizes(self) -> dict[str, int]:
         """Arguments of a new head."""
@@ -268,7 +247,7 @@ class Kind(ABC):
         """True if the head goes on to mean the same where data differ by this setting from those of its fine-tuning."""
         return any(setting in vars(each).get("free_settings", ()) for each in cls.__mro__)
 
-    @classmethod  # noqa: B027  # most kinds have nothing to check
+    @classmethod  # most kinds have nothing to check
     def check_foreign(cls, made: Mapping[str, Any], ours: Mapping[str, Any], *, checkpoint: Path, data: Path) -> None:
         """Refuse data with these settings (`ours`) for a model without a fine-tuning task, with the settings `made`."""
 
@@ -362,11 +341,9 @@ class Kind(ABC):
         """
         decisions = Decisions(DEVELOPMENT, options)
         outcome = self.judged(split, [outputs], decisions)
-        if "threshold" in decisions.used:
-            outcome = outcome.renamed(self.at_threshold)
+        outcome = self._by_threshold(replace(outcome, numbers=decisions.used))
         assert outcome.measure is not None, "a validation has right answers"
-        tuned = {f"tuned_{name}": value for name, value in decisions.used.items()}
-        return {**outcome.measure(np.ones(outcome.num_examples)), **tuned}
+        return {**outcome.measure(np.ones(outcome.num_examples)), **decisions.used}
 
     def outcome(
         self,
@@ -385,14 +362,12 @@ class Kind(ABC):
         if train is not None:
             decisions = Decisions(split.name, decisions.used)
             outcome = replace(outcome, baseline=self.baseline(split, members[0], train, decisions))
-        return outcome.renamed(self.at_threshold) if "threshold" in outcome.numbers else outcome
+        return self._by_threshold(outcome)
 
-    def at_threshold(self, name: str) -> str:
-        """The name of a metric whose labels a threshold has decided, as validations call it if they log it.
-
-        It is another number than the same metric of the most probable labels, which chooses checkpoints.
-        """
-        return name if base_name(name) in OF_SCORES else f"tuned_{name}"
+    def _by_threshold(self, outcome: Outcome) -> Outcome:
+        """The outcome with the names of scores by labels or answers that a threshold has decided, if one has."""
+        has_decided = any(name.endswith("threshold") for name in outcome.numbers)
+        return outcome.renamed(self.at_threshold) if has_decided else outcome
 
     def baseline(
         self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions

@@ -74,18 +74,6 @@ def measure_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *,
     return {name: 100 * OF_COUNTS[name](counts) for name in ("accuracy", "macro_f1", "mcc")}
 
 
-def base_name(name: str) -> str:
-    """The name of a metric, without the threshold that it is at and the label that it is of.
-
-    The F1 of any label, as "f1_a (b)", is a name of its own.
-
-    Example: "tuned_f1 (spam)" -> "f1".
-    """
-    name = name.removeprefix("tuned_")
-    head, mark, _ = name.partition(" (")
-    return head if mark and head in OF_POSITIVE else name
-
-
 def roc_auc(answers: Numbers, scores: Numbers, weights: Numbers | None = None) -> float:
     """Share of the pairs of an example of class 1 and one of class 0 in which the first has the higher score.
 
@@ -254,7 +242,6 @@ OF_COUNTS: dict[str, Callable[[Numbers], float]] = {
     "mcc": mcc,
     "macro_f1": macro_f1,
 }
-OF_POSITIVE = ("f1", "acc_and_f1", "average_precision")  # that name the label that they are of
 OF_SCORES: dict[str, Callable[..., float]] = {"roc_auc": roc_auc, "average_precision": average_precision}
 
 

@@ -35,7 +35,8 @@ from numpy.typing import NDArray
 from roberta_plugin.checkpoint_files import sha256_of_parameters
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.kinds import deciding_numbers
-from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name, measure_two_classes
+from roberta_plugin.finetuning.kinds.metrics import measure_two_classes
+from roberta_plugin.finetuning.kinds.score_names import untuned
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.runs import FILES
 
@@ -286,8 +287,6 @@ Weights = NDArray[Any]
 Measure = Callable[[Weights], dict[str, float]]
 """How often each example counts (N,) -> metrics in percent; all ones give the metrics themselves."""
 
-OF_ALL_LABELS = ("macro_f1", "mcc", *OF_SCORES)  # metrics to which every label contributes, however rare it is
-
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
@@ -320,26 +319,21 @@ class Outcome:
 
         return replace(self, measure=lambda weights: rename(measure(weights)), baseline=rename(self.baseline))
 
-    def without_metrics_of_all_labels(self) -> Outcome:
-        """For a split that lacks a label: its macro-F1 and Matthews correlation would be those of the other labels."""
+    def without(self, scores: Sequence[str]) -> Outcome:
+        """For a split that cannot tell these scores: without examples of a label, macro-F1 is that of the others."""
         if self.measure is None:
             return self
         measure = self.measure
 
         def select(values: Mapping[str, float]) -> dict[str, float]:
-            return {name: value for name, value in values.items() if not _is_of_all_labels(name)}
+            return {name: value for name, value in values.items() if untuned(name) not in scores}
 
         return replace(
             self,
             measure=lambda weights: select(measure(weights)),
             baseline=select(self.baseline),
-            not_measured=tuple(name for name in measure(np.ones(self.num_examples)) if _is_of_all_labels(name)),
+            not_measured=tuple(name for name in measure(np.ones(self.num_examples)) if untuned(name) in scores),
         )
-
-
-def _is_of_all_labels(name: str) -> bool:
-    is_of_positive = base_name(name) != name.removeprefix("tuned_")
-    return is_of_positive or base_name(name) in OF_ALL_LABELS
 
 
 def judge_two_labels(

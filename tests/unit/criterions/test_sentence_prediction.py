@@ -203,16 +203,16 @@ def test_the_metric_that_chooses_is_scikit_learn_s(name):
     assert not values.keys() & ({"f1_no", "f1_yes (f1)"} - {name}), "a label's is logged if it chooses"
 
 
-@pytest.mark.parametrize(("name", "number"), [("tuned_macro_f1", None), ("f1_b", 1)])
+@pytest.mark.parametrize(("name", "number"), [("tuned_macro_f1", None), ("tuned_f1_b", 1), ("f1_b", 1)])
 def test_metrics_of_several_labels_are_those_at_the_best_threshold_of_the_whole_split(name, number):
     model, labels = Scores(60, 4), (np.random.default_rng(1).random((60, 4)) < 0.3).astype(np.uint8)
     criterion = make_criterion("multi_label", best_checkpoint_metric=name, labels=list("abcd"))
     values = validate(criterion, model, range(61), {"labels": labels})
     shares = model.scores.detach().sigmoid().double().numpy()
     assert values["tuned_micro_f1"] == pytest.approx(100 * metrics.micro_f1s(shares, labels.astype(bool)).max())
-    assert values["tuned_threshold"] == metrics.best_threshold(shares, labels.astype(bool))
+    assert values["threshold"] == metrics.best_threshold(shares, labels.astype(bool))
     assert 20 < values["tuned_micro_f1"] < 90
-    f1s = sk.f1_score(labels, shares >= values["tuned_threshold"], average=None)
+    f1s = sk.f1_score(labels, shares >= values["threshold"], average=None)
     assert values[name] == pytest.approx(100 * (f1s.mean() if number is None else f1s[number]))
 
 

@@ -218,7 +218,7 @@ def test_answers_and_none(tmp_path):
     spans = [drawn(len(ids)) for ids in sequences]
     outputs = RawOutputs(start_logits=spans, end_logits=spans, answerable_logits=drawn(len(sequences)) - 99)
     _, baseline, (found,) = scored(prepared, outputs)
-    assert (baseline["HasAns_f1"], baseline["NoAns_f1"]) == (0.0, 100.0)
+    assert (baseline["tuned_HasAns_f1"], baseline["tuned_NoAns_f1"]) == (0.0, 100.0)
     assert "valid: the model is no better than the baseline" in found
 
 

@@ -111,10 +111,10 @@ def reference(data, predictions, version, null=None):
         groups["HasAns_"] = [id_ for id_ in exact if has_answer[id_]]
         groups["NoAns_"] = [id_ for id_ in exact if not has_answer[id_]]
     for prefix, ids in groups.items():
-        found[f"{prefix}exact"] = 100.0 * sum(exact[id_] for id_ in ids) / len(ids)
+        found[f"{prefix}exact_match"] = 100.0 * sum(exact[id_] for id_ in ids) / len(ids)
         found[f"{prefix}f1"] = 100.0 * sum(f1s[id_] for id_ in ids) / len(ids)
     if null is not None:
-        for name, scores in (("exact", exact), ("f1", f1s)):
+        for name, scores in (("exact_match", exact), ("f1", f1s)):
             now = best = sum(1 for has in has_answer.values() if not has)
             threshold = 0.0
             for id_ in sorted(null, key=lambda id_: null[id_]):
@@ -164,7 +164,7 @@ def test_version_1_to_the_last_digit(files):
     assert len(right) == 10570
     found = squad_metrics("squad1", list(right.values()), [predictions[id_] for id_ in right])
     assert found == reference(data, predictions, "1.1")
-    assert 10 < found["exact"] < found["f1"] < 90
+    assert 10 < found["exact_match"] < found["f1"] < 90
 
 
 def test_version_2_and_thresholds_to_the_last_digit(files):
@@ -227,7 +227,7 @@ def test_targets_of_the_prepared_set_decode_to_right_answers(files, shared_data,
         text = questions.text(window, questions.columns["start"][window], questions.columns["end"][window])
         if not answer_score(
             text, questions.answers[questions.columns["question"][window]] or (), may_be_empty=True
-        ).exact:
+        ).exact_match:
             wrong.add(questions.ids[questions.columns["question"][window]])
     lines = (tmp_path / "set" / "valid.doubtful.jsonl").read_text().splitlines()
     assert wrong <= {json.loads(line)["id"] for line in lines}

@@ -17,7 +17,7 @@ from roberta_plugin.extensions.tagging.entities import Sentences, TagCounts
 from roberta_plugin.extensions.texts.classification import Classification
 from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.kinds import own_kinds, table_kind
-from roberta_plugin.finetuning.kinds.outputs import Outcome, RawOutputs, write_outputs
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs, write_outputs
 from roberta_plugin.finetuning.options import CustomOptions
 from tests.tiny_benchmarks import random_outputs
 from tests.tiny_tables import rows_of, write_csv, write_json_lines
@@ -157,16 +157,16 @@ def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_tabl
     answerable = (right + rng.normal(size=len(right))).astype(np.float32)
     outputs = RawOutputs(start_logits=starts, end_logits=ends, answerable_logits=answerable)
     found = score(prepared, "valid", outputs, folder=tmp_path)
-    assert found["tuned_exact"] > 95 and 0 < found["threshold"] < 1
+    assert found["tuned_exact_match"] > 95 and 0 < found["threshold"] < 1
     unanswered = 100 * (1 - columns["has_answer"].mean())
-    assert score(prepared, "valid", outputs, threshold=0.0)["tuned_exact"] == pytest.approx(unanswered)
+    assert score(prepared, "valid", outputs, threshold=0.0)["tuned_exact_match"] == pytest.approx(unanswered)
     details = details_of(prepared, "valid", outputs)
-    assert details["baseline"]["tuned_exact"] == pytest.approx(unanswered)
+    assert details["baseline"]["tuned_exact_match"] == pytest.approx(unanswered)
     low, high = details["intervals"]["tuned_f1"]
     assert low <= found["tuned_f1"] <= high
     entries = entries_in(tmp_path / "valid.predictions.jsonl")
     same = [entry["prediction"] in (entry["label"] or [""]) for entry in entries]
-    assert 100 * np.mean(same) == pytest.approx(found["tuned_exact"])
+    assert 100 * np.mean(same) == pytest.approx(found["tuned_exact_match"])
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
@@ -252,7 +252,7 @@ def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(pr
     right = np.asarray(prepared.split("held_out").columns["label"])
     found = 1 / (1 + np.exp(-odds("held_out")))
     assert held_out.ensemble["roc_auc"] == pytest.approx(100 * sk.roc_auc_score(right, found))
-    assert held_out.ensemble["average_precision (pos)"] == pytest.approx(100 * sk.average_precision_score(right, found))
+    assert held_out.ensemble["average_precision"] == pytest.approx(100 * sk.average_precision_score(right, found))
     accuracy = sk.accuracy_score(right, found >= valid.ensemble["threshold"])
     assert held_out.ensemble["tuned_accuracy"] == pytest.approx(100 * accuracy)
     assert held_out.details["baseline"]["roc_auc"] == 50
@@ -283,17 +283,17 @@ def test_what_was_tuned_and_selected_is_in_every_table_under_its_name(prepare_ta
     right = np.asarray(prepared.split("valid").columns["label"])
     of_neg = np.diff(outputs.logits)[:, 0]
     for tuned, selection, names in (
-        (None, "f1", {"macro_f1", "f1 (neg)", "roc_auc", "average_precision (neg)"}),
-        (None, "f1_pos", {"f1_pos"}),
-        (None, "acc_and_f1", {"acc_and_f1 (neg)"}),
-        ("f1", "macro_f1", {"tuned_f1 (neg)", "tuned_macro_f1", "roc_auc"}),
-        ("acc_and_f1", "f1_pos", {"tuned_acc_and_f1 (neg)", "tuned_f1_pos"}),
+        (None, "f1", {"macro_f1", "f1", "roc_auc", "average_precision"}),
+        (None, "f1_pos", {"f1", "f1_pos"}),
+        (None, "acc_and_f1", {"acc_and_f1"}),
+        ("f1", "macro_f1", {"tuned_f1", "tuned_macro_f1", "roc_auc"}),
+        ("acc_and_f1", "f1_pos", {"tuned_f1", "tuned_acc_and_f1", "tuned_f1_pos"}),
     ):
         folder = tmp_path / f"{tuned} {selection}"
         wishes = {"options": CustomOptions(tune_threshold=tuned), "selection": selection, "splits": ["valid"]}
         (found,) = evaluated(prepared, tmp_path, output_dir=folder, **wishes)
         assert names <= found.ensemble.keys() and names <= found.baseline.keys() and names <= found.tf_idf.keys()
-        hidden = {"f1_neg", "f1_pos", "tuned_f1_neg", "tuned_f1_pos", "acc_and_f1 (neg)", "tuned_acc_and_f1 (neg)"}
+        hidden = {"f1_neg", "f1_pos", "tuned_f1_neg", "tuned_f1_pos", "acc_and_f1", "tuned_acc_and_f1"}
         assert found.ensemble.keys() & hidden <= names
         assert {name for name in found.ensemble if "macro" in name} in ({"macro_f1"}, {"tuned_macro_f1"})
         assert any(selection in name for name in found.ensemble)
@@ -305,10 +305,11 @@ def test_what_was_tuned_and_selected_is_in_every_table_under_its_name(prepare_ta
         for text in (printed, *((folder / name).read_text() for name in ("results.md", "report.md"))):
             assert all(f"| {name} |" in text for name in names) and "| TF-IDF" in text
         if selection == "f1":
-            assert found.ensemble["f1 (neg)"] == pytest.approx(100 * sk.f1_score(right, of_neg >= 0))
+            assert found.ensemble["f1"] == pytest.approx(100 * sk.f1_score(right, of_neg >= 0))
             precision = sk.average_precision_score(right, of_neg)
-            assert found.ensemble["average_precision (neg)"] == pytest.approx(100 * precision)
+            assert found.ensemble["average_precision"] == pytest.approx(100 * precision)
         assert "TF-IDF with logistic regression is as good or better (" in printed, "texts of good and bad are easy"
+        assert re.search(r"valid: \w*f1 and .* are those of the label 'neg'", printed)
 
 
 def test_a_model_is_judged_once_for_metrics_and_report(prepare_table, tmp_path, monkeypatch):
@@ -331,12 +332,9 @@ def test_a_selected_label_with_parentheses_is_in_the_tables(prepare_table, tmp_p
         write_outputs(tmp_path / "outputs", logits_for(prepared, split, noise=9.0), prepared.split(split))
     found = evaluated(prepared, tmp_path, selection="f1_bad (b)")
     for each in found:
-        assert "f1_bad (b)" in each.ensemble and "f1_bad" not in each.ensemble
+        assert "tuned_f1_bad (b)" in each.ensemble and not {"tuned_f1_bad", "f1_bad (b)"} & each.ensemble.keys()
     assert "tuned_macro_f1" not in found[1].ensemble
-    names = ("f1", "tuned_f1", "f1_a (b)", "tuned_f1_a (b)", "f1 (a)", "tuned_f1 (a)", "average_precision (a (b))")
-    outcome = Outcome(entries=lambda: iter(()), num_examples=1, measure=lambda weights: dict.fromkeys(names, 0.0))
-    assert outcome.without_metrics_of_all_labels().not_measured == names[4:], "f1 alone is that of answers or entities"
-    assert "logistic regression is as good or better (f1_bad (b) 100.0; the model" in write_report(found, tmp_path)
+    assert "as good or better (tuned_f1_bad (b) 100.0; the model" in write_report(found, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ def test_the_threshold_lets_pass_what_pays(scores, null, has_answer, is_given, e
 def test_evaluation_of_both_versions():
     right, given = [["cat"], ["big dog"], []], ["the cat", "dog", "x"]
     assert squad_metrics("squad1", right[:2], given[:2]) == {
-        "exact": 50.0,
+        "exact_match": 50.0,
         "f1": pytest.approx(100 * (1 + 2 / 3) / 2),
     }
     found = squad_metrics("squad2", right, given, [0.2, 0.9, 0.4])
-    assert found["exact"] == pytest.approx(100 / 3)
-    assert (found["HasAns_exact"], found["NoAns_exact"], found["NoAns_f1"]) == (50.0, 0.0, 0.0)
+    assert found["exact_match"] == pytest.approx(100 / 3)
+    assert (found["HasAns_exact_match"], found["NoAns_exact_match"], found["NoAns_f1"]) == (50.0, 0.0, 0.0)
     assert found["HasAns_f1"] == pytest.approx(100 * (1 + 2 / 3) / 2)
-    assert (found["best_exact"], found["best_exact_thresh"]) == (pytest.approx(200 / 3), 0.2)
+    assert (found["best_exact_match"], found["best_exact_match_thresh"]) == (pytest.approx(200 / 3), 0.2)
     assert (found["best_f1"], found["best_f1_thresh"]) == (pytest.approx(200 / 3), 0.2)
     assert "NoAns_f1" not in squad_metrics("squad2", [["cat"]], ["the cat"])

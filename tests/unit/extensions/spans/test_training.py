@@ -94,10 +94,14 @@ def test_validation_gives_the_official_metrics_of_the_decoded_answers(of_spans, 
     if squad.task == "squad2":
         tuned = squad_metrics("squad2", questions.answers, best, null)
         assert found["tuned_f1"] == pytest.approx(tuned["best_f1"])
-        assert found["tuned_exact"] == pytest.approx(tuned["best_exact"])
+        assert found["best_exact_match"] == pytest.approx(tuned["best_exact_match"])
+        at_best = ["" if number > tuned["best_f1_thresh"] else text for text, number in zip(best, null, strict=True)]
+        decided = squad_metrics("squad2", questions.answers, at_best)
+        assert found["tuned_exact_match"] == pytest.approx(decided["exact_match"])
         best = ["" if probability > 0.5 else text for text, probability in zip(best, null, strict=True)]
         assert 0 < best.count("") < len(best)
     else:
         assert "tuned_f1" not in found
     expected = squad_metrics(squad.task, questions.answers, best)
-    assert (found["exact"], found["f1"]) == pytest.approx((expected["exact"], expected["f1"]))
+    for name in ("exact_match", "f1"):
+        assert found[name] == pytest.approx(expected[name])

@@ -22,7 +22,7 @@ def test_a_part_of_an_answer_counts_in_every_script_without_spaces(language):
     assert has_characters(right) and is_of_characters(right)
     assert answer_score(given, [right], may_be_empty=True) == (0, 0), "words are whole phrases"
     score = answer_score(given, [right], by_characters=True, may_be_empty=True)
-    assert score.exact == 0 and 0.5 < score.f1 < 1
+    assert score.exact_match == 0 and 0.5 < score.f1 < 1
     assert answer_score(f"\u300c{right}\u300d.", [right], by_characters=True, may_be_empty=True) == (1, 1)
 
 
