@@ -1,7 +1,7 @@
 """Options that extensions add to a dataclass of the trunk or of another extension.
 
 The dataclass is the base; each extension registers a slice of it, a dataclass whose fields and checks are added
-(`registry.OWN_OPTIONS`, `registry.PREDICT_OPTIONS`). A slice says by `goes_with` (`settings.setting`) for which kinds
+(`registry.TABLE_OPTIONS`, `registry.PREDICT_OPTIONS`). A slice says by `goes_with` (`settings.setting`) for which kinds
 its options are. Its `__post_init__` calls `super()`'s, and then checks what fields cannot declare.
 """
 
@@ -22,7 +22,7 @@ def compose(base: type[T], registry: Registry[str], *, name: str, module: str) -
     It is made once, and anew after a further registration.
 
     Example:
-        compose(TableOptions, OWN_OPTIONS, name="CustomOptions", module=__name__)  ->  a subclass of TableOptions
+        compose(TableOptions, TABLE_OPTIONS, name="CustomOptions", module=__name__)  ->  a subclass of TableOptions
     """
     slices: list[type[Any]] = []
     owners = {item.name: "of " + base.__name__ for item in fields(base)}  # type: ignore[arg-type]

@@ -21,9 +21,11 @@ A broken extension does not stop the others: one line says which package it is a
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import pkgutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -40,6 +42,35 @@ GROUP = "roberta_plugin.extensions"
 T = TypeVar("T")
 
 
+def _formerly(former: str, now: str) -> Callable[[type[T]], type[T]]:
+    """Let a field of a dataclass be given and read by its former name, too, for one version, with a warning."""
+
+    def warn(owner: type[Any]) -> None:
+        message = f"{owner.__name__}.{former} is {now} now; its former name goes with the next version: rename it."
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
+
+    def decorate(owner: type[T]) -> type[T]:
+        initialize = owner.__init__
+
+        @functools.wraps(initialize)
+        def with_former(self: Any, *values: Any, **more: Any) -> None:
+            if former in more:
+                warn(owner)
+                more.setdefault(now, more.pop(former))
+            initialize(self, *values, **more)
+
+        def read(self: Any) -> Any:
+            warn(owner)
+            return getattr(self, now)
+
+        owner.__init__ = with_former  # type: ignore[method-assign]
+        setattr(owner, former, property(read))
+        return owner
+
+    return decorate
+
+
+@_formerly("own_options", "shared_options")
 @dataclass(frozen=True)
 class KindEntry:
     """A kind of task, as far as help texts and choices of options need it."""
@@ -58,8 +89,8 @@ class KindEntry:
     """True if tables of your own can be of this kind (`roberta prepare custom --kind`)."""
     numbers: tuple[str, ...] = ()
     """Thresholds and temperatures that decide beside the weights, as `Kind.decides_by` and the metrics call them."""
-    own_options: tuple[str, ...] = ()
-    """Options of `roberta prepare custom` that some kinds share, such as labels."""
+    shared_options: tuple[str, ...] = ()
+    """Options of `roberta prepare custom` that it takes and other kinds may take, too, such as labels."""
     errors: tuple[str, ...] = ()
     """Its metrics of which a smaller value is better, as of the loss."""
     own_aliases: tuple[str, ...] = ()
@@ -209,6 +240,7 @@ class FormatEntry:
     """Reference of a function of a folder that returns further files which its files name."""
 
 
+@_formerly("own_options", "table_options")
 @dataclass(frozen=True)
 class Extension:
     """What one task or capability adds; each mapping is by name."""
@@ -225,7 +257,7 @@ class Extension:
     trainings: Mapping[str, TrainingEntry] = field(default_factory=dict)
     criterion_options: Mapping[str, CriterionOptions] = field(default_factory=dict)
     benchmarks: Mapping[str, BenchmarkFamily] = field(default_factory=dict)
-    own_options: Mapping[str, str] = field(default_factory=dict)
+    table_options: Mapping[str, str] = field(default_factory=dict)
     """Name -> reference of a dataclass whose fields become options of `roberta prepare custom`."""
     predict_options: Mapping[str, str] = field(default_factory=dict)
     """Name -> reference of a dataclass whose fields become options of `roberta predict`."""
@@ -320,7 +352,7 @@ HEADS: Registry[HeadEntry] = Registry("heads", "kind of head")
 TRAININGS: Registry[TrainingEntry] = Registry("trainings", "fine-tuning task of fairseq-train")
 CRITERION_OPTIONS: Registry[CriterionOptions] = Registry("criterion_options", "set of options of a criterion")
 BENCHMARKS: Registry[BenchmarkFamily] = Registry("benchmarks", "family of benchmarks")
-OWN_OPTIONS: Registry[str] = Registry("own_options", "set of options for own tables")
+TABLE_OPTIONS: Registry[str] = Registry("table_options", "set of options for own tables")
 PREDICT_OPTIONS: Registry[str] = Registry("predict_options", "set of options for predictions")
 _BLOCKS = InputFormatEntry("roberta_plugin.tasks.input_formats:BlockFormat")
 INPUT_FORMATS: Registry[InputFormatEntry] = Registry(

@@ -79,7 +79,7 @@ def export_model(settings: CommonExportSettings) -> ConversionResult:
         )
     head = form.head or head
     model = _labelled(read_any(source, data=settings.data, tokenizer=settings.tokenizer, head=head), settings.labels)
-    model = _without_pairs(model, form)
+    model = _drop_pair_parts(model, form)
     form.check(model)
     notes = [
         *model.notes,
@@ -99,7 +99,7 @@ def export_model(settings: CommonExportSettings) -> ConversionResult:
     return ConversionResult(folder=settings.output_dir, model=model, notes=tuple(notes), pushed=pushed)
 
 
-def _without_pairs(model: PortableModel, form: Format) -> PortableModel:
+def _drop_pair_parts(model: PortableModel, form: Format) -> PortableModel:
     """The model without what the format lacks for pairs of texts: heads for sequences, and perhaps segments.
 
     Raises:

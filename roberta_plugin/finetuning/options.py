@@ -36,7 +36,7 @@ class TaskOptions(Checked):
     """Options of a task; the subclasses have them.
 
     A subclass may also be a slice of options that an extension adds to those of tables of your own
-    (`registry.OWN_OPTIONS`): its methods call `super()`.
+    (`registry.TABLE_OPTIONS`): its methods call `super()`.
     """
 
     source: ClassVar[tuple[str, str]] = ("--raw", "the folder with the official files")
@@ -110,7 +110,7 @@ def own_kind_names() -> tuple[str, ...]:
 
 def kinds_with(name: str) -> tuple[str, ...]:
     """The kinds that have an option of `roberta prepare custom`, as --kind names them."""
-    return tuple(each for kind, entry in KINDS.items() if name in entry.own_options for each in _names_of(kind))
+    return tuple(each for kind, entry in KINDS.items() if name in entry.shared_options for each in _names_of(kind))
 
 
 def find_own_kind(name: str) -> str:
@@ -129,7 +129,7 @@ def of_kinds(*kinds: str) -> Mapping[str, tuple[str | None, ...]]:
 
 
 def of_kinds_with(name: str) -> Mapping[str, Callable[[], tuple[str | None, ...]]]:
-    """`goes_with` of an option of the kinds that have it in their `KindEntry.own_options`."""
+    """`goes_with` of an option of the kinds that have it in their `KindEntry.shared_options`."""
     return {"kind": lambda: (*kinds_with(name), None)}
 
 

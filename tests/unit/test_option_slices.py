@@ -7,7 +7,7 @@ import pytest
 
 from roberta_plugin import registry
 from roberta_plugin.option_slices import compose
-from roberta_plugin.registry import OWN_OPTIONS
+from roberta_plugin.registry import TABLE_OPTIONS
 from roberta_plugin.settings import Checked, setting
 
 
@@ -36,19 +36,19 @@ class Rival(Checked):
 def add(monkeypatch):
     """Registers a slice of this module for own tables, alone."""
     registry.find_extensions()
-    monkeypatch.setattr(OWN_OPTIONS, "_entries", {})
-    monkeypatch.setattr(OWN_OPTIONS, "_owners", {})
+    monkeypatch.setattr(TABLE_OPTIONS, "_entries", {})
+    monkeypatch.setattr(TABLE_OPTIONS, "_owners", {})
     monkeypatch.setattr(registry, "problems", [])
 
     def add(name, slice_name, *, package="colours 1.0"):
-        OWN_OPTIONS._entries[name] = f"{__name__}:{slice_name}"
-        OWN_OPTIONS._owners[name] = registry.Extension(name, __name__, package=package)
+        TABLE_OPTIONS._entries[name] = f"{__name__}:{slice_name}"
+        TABLE_OPTIONS._owners[name] = registry.Extension(name, __name__, package=package)
 
     return add
 
 
 def composed():
-    return compose(Base, OWN_OPTIONS, name="Composed", module=__name__)
+    return compose(Base, TABLE_OPTIONS, name="Composed", module=__name__)
 
 
 def test_a_slice_adds_options_and_checks_and_one_that_comes_later_counts(add):

@@ -138,6 +138,22 @@ def test_late_extensions_are_announced(one, monkeypatch):
     assert seen == [two]
 
 
+@pytest.mark.parametrize(
+    ("make", "now", "value"),
+    [
+        (lambda value: Extension("one", __name__, own_options=value), "table_options", {"one": ".options:Options"}),
+        (lambda value: registry.KindEntry("m:K", "text", own_options=value), "shared_options", ("labels",)),
+    ],
+)
+def test_a_manifest_with_a_former_name_goes_on_working_with_a_warning_that_names_the_new_one(make, now, value):
+    with pytest.warns(DeprecationWarning, match=rf"own_options is {now} now; .* rename it") as warned:
+        made = make(value)
+    assert warned[0].filename == __file__, "the line of the manifest is named"
+    assert getattr(made, now) == value
+    with pytest.warns(DeprecationWarning, match=now):
+        assert made.own_options == value
+
+
 def test_our_own_extensions_come_before_others(one):
     assert next(iter(MASKINGS)) == "uniform" and next(iter(KINDS))
 

@@ -21,10 +21,10 @@ EXTENSION = Extension(
             "context question options",
             training=".training:MultipleChoiceTraining",
             is_own=True,
-            own_options=("labels",),
+            shared_options=("labels",),
         )
     },
-    own_options={"choices": ".table_options:ChoiceTableOptions"},
+    table_options={"choices": ".table_options:ChoiceTableOptions"},
     trainings={"race": TrainingEntry(criterion_options="roberta_plugin.criterions.finetuning_options:LabelsConfig")},
     benchmarks={
         "race": BenchmarkFamily(

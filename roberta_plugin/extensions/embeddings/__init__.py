@@ -23,11 +23,11 @@ EXTENSION = Extension(
             training=".training:EmbeddingTraining",
             options=("pooling", "normalize"),
             is_own=True,
-            own_options=("decimal",),
+            shared_options=("decimal",),
         )
     },
     hub_methods={"embed": ".hub:embed"},
-    own_options={"embeddings": ".table_options:EmbeddingTableOptions"},
+    table_options={"embeddings": ".table_options:EmbeddingTableOptions"},
     predict_options={"embeddings": ".table_options:EmbeddingPredictOptions"},
     trainings={
         "roberta_embedding": TrainingEntry(

@@ -197,7 +197,7 @@ def settings(*, max_length: int, options: TableOptions) -> dict[str, Any]:
         "valid_share": None if options.valid else share,
         **({"decimal": options.decimal} if options.decimal == "," else {}),
         **({"labels": list(options.labels)} if options.labels else {}),
-        **({"label_names": given_names} if "label_names" in KINDS[name].own_options else {}),
+        **({"label_names": given_names} if "label_names" in KINDS[name].shared_options else {}),
         **options.recorded(),
     }
     kind = type(table_kind(recorded))

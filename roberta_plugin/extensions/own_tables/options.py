@@ -18,7 +18,7 @@ from roberta_plugin.finetuning.options import (
     set_texts,
 )
 from roberta_plugin.option_slices import compose
-from roberta_plugin.registry import OWN_OPTIONS
+from roberta_plugin.registry import TABLE_OPTIONS
 from roberta_plugin.tables import separator
 
 USUAL_KIND = next(iter(own_kinds()), "")
@@ -193,5 +193,5 @@ class TableOptions(FileOptions):
 def __getattr__(name: str) -> Any:
     """`CustomOptions`: `TableOptions` with the options of all extensions."""
     if name == "CustomOptions":
-        return compose(TableOptions, OWN_OPTIONS, name=name, module=__name__)
+        return compose(TableOptions, TABLE_OPTIONS, name=name, module=__name__)
     raise AttributeError(f"{__name__} has no {name}")

@@ -32,7 +32,7 @@ EXTENSION = Extension(
             options=("null_threshold", "top_k"),
             numbers=("threshold", "null_threshold"),
             is_own=True,
-            own_options=("threshold",),
+            shared_options=("threshold",),
         )
     },
     heads={"span": HeadEntry(".head:SpanHead", ".hub:predict")},

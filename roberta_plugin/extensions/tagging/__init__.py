@@ -35,12 +35,12 @@ EXTENSION = Extension(
             training=".training:TaggingTraining",
             options=("valid_sequences",),
             is_own=True,
-            own_options=("labels", "label_names"),
+            shared_options=("labels", "label_names"),
         )
     },
     heads={"token": HeadEntry(".head:TokenHead", ".hub:predict")},
     hub_methods={"token_logits": ".hub:token_logits"},
-    own_options={"tagging": ".table_options:TaggingTableOptions"},
+    table_options={"tagging": ".table_options:TaggingTableOptions"},
     predict_options={"tagging": ".table_options:TaggingPredictOptions"},
     trainings={
         "roberta_tagging": TrainingEntry(

@@ -31,7 +31,7 @@ EXTENSION = Extension(
             options=("threshold", "temperature"),
             numbers=("threshold", "temperature"),
             is_own=True,
-            own_options=("labels", "label_names", "class_weights", "long_texts", "threshold"),
+            shared_options=("labels", "label_names", "class_weights", "long_texts", "threshold"),
             own_aliases=("pair",),
         ),
         "multi_label": KindEntry(
@@ -41,7 +41,7 @@ EXTENSION = Extension(
             options=("threshold",),
             numbers=("threshold",),
             is_own=True,
-            own_options=("labels", "label_names", "label_columns", "class_weights", "long_texts", "threshold"),
+            shared_options=("labels", "label_names", "label_columns", "class_weights", "long_texts", "threshold"),
         ),
         "regression": KindEntry(
             ".regression:Regression",
@@ -49,7 +49,7 @@ EXTENSION = Extension(
             training=".training:RegressionTraining",
             is_own=True,
             errors=("mae", "rmse"),
-            own_options=("long_texts", "decimal"),
+            shared_options=("long_texts", "decimal"),
         ),
         "pair_ranking": KindEntry(
             ".regression:PairRanking",
@@ -64,7 +64,7 @@ EXTENSION = Extension(
             criterion_options="roberta_plugin.criterions.finetuning_options:LabelsConfig"
         )
     },
-    own_options={"texts": ".options:TextTableOptions"},
+    table_options={"texts": ".options:TextTableOptions"},
     predict_options={"texts": ".options:TextPredictOptions"},
     benchmarks={
         "glue": BenchmarkFamily(

@@ -18,7 +18,7 @@ EXTENSION = Extension(
             training=".training:OrdinalTraining",
             is_own=True,
             errors=("mae",),
-            own_options=("labels", "label_names", "long_texts"),
+            shared_options=("labels", "label_names", "long_texts"),
         )
     },
     heads={"coral": HeadEntry(".head:CoralHead")},
