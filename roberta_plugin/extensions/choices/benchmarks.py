@@ -1,13 +1,13 @@
 """RACE (`race`), and other sets of multiple choice in JSON Lines (`multiple_choice`; paper section 5.3).
 
-Two formats are read. RACE's own: FOLDER/{train,dev,test}/{middle,high}/NAME.txt, each file a JSON object with
-`article`, `questions`, `options`, `answers` (letters from A) and `id`. And JSON Lines for all other sets (SWAG, COPA,
-CommonsenseQA, ...): FOLDER/{train,valid,test}.jsonl with one question per line,
+Two formats are read. RACE has files FOLDER/{train,dev,test}/{middle,high}/NAME.txt, each a JSON object with `article`,
+`questions`, `options`, `answers` (letters from A) and `id`. All other sets (SWAG, COPA, CommonsenseQA, ...) are JSON
+Lines, FOLDER/{train,valid,test}.jsonl, with one question per line,
 
     {"id": "17", "context": "She opens the hood.", "question": "Then, she", "options": ["...", "..."], "answer": 0}
 
-with two or more options, whose number may differ between lines. `question` may be empty, `answer` counts from 0, and
-only the test split may omit it. Everything is checked here, so that later stages need not.
+with two or more options, whose number may differ between lines. `question` may be empty. `answer` counts from 0, and
+only the test split may omit it. Everything is checked here, so that later stages need not check it.
 
 Each example has a record: `id` of the passage, `question`, its index among the passage's questions, and the texts of
 its `options`.

@@ -1,6 +1,6 @@
 """A context, perhaps a question, and any number of options -> the right option: RACE, COPA, and tables of your own.
 
-An example has one sequence per option, which scores it, in one of two layouts. That of RACE is
+An example has one sequence per option, whose output is the option's score. There are two layouts. The layout of RACE is
 
     <s> passage </s> </s> question+option </s>           (order "passage", the default)
     <s> question+option </s> </s> passage </s>           (order "question")
@@ -13,17 +13,17 @@ Question+option follows fairseq's preprocess_RACE.py: the option fills the blank
 question if there is no blank. Any run of white space becomes one space, also in passages, as in that script since
 fairseq's pull request 818. One thing differs: a blank may consist of several underscores.
 
-In SuperGLUE's tasks and CommonsenseQA the question has a slot for the option, and the input is that of a pair of texts.
+In SuperGLUE's tasks and CommonsenseQA the question has a slot for the option, and the input is a pair of texts.
 
 Columns: `label`, the number of the right option (-1 if it is not known), and `level`, 0 = middle and 1 = high for RACE
-and -1 for other sets. The record of an official example has its `options`; and `right`, where several are right as in
-ReCoRD, whose metrics are those of SQuAD 1.1 for the text of the option.
+and -1 for other sets. The record of an official example has its `options`. Where several can be right, as in ReCoRD, it
+also has `right`, and the text of the option is compared with them by the metrics of SQuAD 1.1.
 
 Example: {"context": "She opens the hood.", "question": "Then, she", "options": ["drives.", "looks at the engine."]} ->
 {"answer": 1, "option": "looks at the engine.", "probabilities": [0.1, 0.9]}; in TSV, the options are the columns
 option1, option2 and so on.
 
-Shapes: N examples of a split, S options of all of them; P tokens of a context, Q of question+option, T of the input.
+Shapes: N examples of a split, S options of all examples; P tokens of a context, Q of question+option, T of the input.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from roberta_plugin.progress import terminal_bar
 from roberta_plugin.tables import Row
 
 LEVELS = ("middle", "high")
-NO_LEVEL = -1  # for sets other than RACE
+NO_LEVEL = -1  # sets other than RACE have no levels
 NO_ANSWER = -1
 
 QUESTION_LENGTH = 128  # the paper's limit for question+option, in tokens (section 5.3)
@@ -89,7 +89,7 @@ def question_with_option(question: str, option: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PairLayout:
-    """`<s> context </s> </s> second </s>`, of which the longer text is cut: see `layouts/texts.join`."""
+    """`<s> context </s> </s> second </s>`. The longer text is cut: see `layouts/texts.join`."""
 
     max_length: int
     separators: int = 2
@@ -101,7 +101,7 @@ class PairLayout:
         return 2 + self.separators
 
     def measure(self, split: SplitWriter, num_context: int, num_second: int) -> None:
-        """Let the split count what `join` cuts of texts of these lengths."""
+        """Let the split count the tokens that `join` cuts from texts of these lengths."""
         split.measure("texts with an option", num_context + num_second + self.num_specials, limit=self.max_length)
 
     def join(self, vocabulary: Vocabulary, context: NDArray[np.int32], second: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -136,7 +136,7 @@ class ChoiceLayout:
         return layout
 
     def measure(self, split: SplitWriter, num_passage: int, num_question: int) -> None:
-        """Let the split count what `join` cuts of a passage and question+option of these lengths."""
+        """Let the split count the tokens that `join` cuts from a passage and question+option of these lengths."""
         split.measure("questions with an option", num_question, limit=self.question_length)
         num_tokens = num_passage + min(num_question, self.question_length) + self.num_specials
         split.measure("passages with question and option", num_tokens, limit=self.max_length)
@@ -147,7 +147,7 @@ class ChoiceLayout:
         """Ids of the passage (P,) and of question+option (Q,) -> the model's input (T,), T <= max_length.
 
         Question+option is cut to `question_length` tokens, then the passage to the room that is left. Both lose their
-        last tokens; <s> and </s> always stay.
+        last tokens. <s> and </s> always stay.
 
         Example: max_length 10, question_length 3, a passage of 5 tokens p0..p4 and a question of 4 tokens q0..q3 ->
         `<s> p0 p1 p2 </s> </s> q0 q1 q2 </s>`.
@@ -166,10 +166,10 @@ def answers(probabilities: NDArray[np.float64], offsets: NDArray[np.int64]) -> N
 def accuracies(
     predictions: NDArray[np.int64], labels: NDArray[np.int64], levels: NDArray[np.int64], weights: Weights | None = None
 ) -> dict[str, float]:
-    """Percent of right answers (N,): `accuracy` and, for RACE, `accuracy_middle` and `accuracy_high`.
+    """Percentage of right answers: `accuracy` and, for RACE, `accuracy_middle` and `accuracy_high`.
 
-    Examples without a label do not count; if no example has one, there is no accuracy. `weights` (N,) say how often
-    each example counts; None: once.
+    Examples without a label do not count. If no example has a label, there is no accuracy. Each example counts
+    `weights` (N,) times; None: once.
     """
     weights = np.ones(len(predictions)) if weights is None else weights
     groups = {"accuracy": labels >= 0}
@@ -239,11 +239,12 @@ with torch.no_grad():
 print(options[logits.argmax()], logits.softmax(0).tolist())""")
         length = self.settings.get("question_length")
         limit = f", and question with option are cut at {length} tokens" if length else ""
-        note = f"The model was judged so, but an option fills the blank `_` of a question that has one{limit}."
+        note = f"The model was evaluated so, but an option fills the blank `_` of a question that has one{limit}."
         return f"{code}\n\n{note}"
 
+    @override
     def settings_of_table(self, train: Path) -> dict[str, Any]:
-        """See `TableKind.settings_of_table`: without --text-pair-column, a column `question` has the question."""
+        """Without --text-pair-column, the question is read from a column `question` if there is one."""
         if "text_pair_column" in self.settings:
             return {}
         usual = self.fields[1]
@@ -262,13 +263,14 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
         return f"has {num_unknown:,} of {len(labels):,} questions without an answer" if num_unknown else ""
 
     @classmethod
+    @override
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
-        """See `TableKind.settings_of`: the layout of the inputs."""
+        """The layout of the inputs and the columns of the options."""
         layout = ChoiceLayout.with_defaults(max_length, question_length=question_length(max_length, QUESTION_LENGTH))
         return {**asdict(layout), "choices_columns": list(options.choices_columns or ("options",))}
 
     def layout(self, max_length: int) -> ChoiceLayout | PairLayout:
-        """The layout of the inputs: that of the training, or the one for tables of your own if it is not known."""
+        """The layout of the inputs: as in training or, if that is not known, as for tables of your own."""
         if self.official.slot:
             return PairLayout(max_length=max_length, separators=self.official.separators)
         usual = {"question_length": question_length(max_length, QUESTION_LENGTH)}
@@ -287,7 +289,7 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
             return self.choices_of(self.official.choices(row.values))
         first = column_of(row, self.names_of(0, "article", "passage"), option="--text-column")
         context, second = text_of(row, (first,), option="--text-column"), self.second_column(row, first)
-        may_be_empty = self.is_answering and "text_column" not in self.settings  # of a task whose rules are not known
+        may_be_empty = self.is_answering and "text_column" not in self.settings  # the rules of the task are not known
         is_asked = second is not None and not (may_be_empty and is_missing(row.values[second]))
         question = text_of(row, (str(second),), option="--text-pair-column") if is_asked else ""
         return self._choices(context, question, self._options(row))
@@ -303,7 +305,7 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
         return Choices(one_line(context), options, seconds, question)
 
     def _options(self, row: Row) -> tuple[str, ...]:
-        """The options: one per column, of which the last ones may be empty, or those in a list."""
+        """The options: one per column, where the last columns may be empty, or the entries of a list."""
         columns = self.settings.get("choices_columns") or ["options"]
         if self.is_answering and not all(name in row.values for name in columns):
             numbered = list(takewhile(row.values.__contains__, (f"option{number}" for number in count(1))))
@@ -326,29 +328,38 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
             raise ValueError(f"{row.where}: {len(texts)} options, and a choice needs two or more. Add some.")
         return tuple(texts)
 
+    @override
     def read_inputs(self, row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """See `TableKind.read_inputs`: the context and, if there is one, the question."""
+        """The context and, if there is one, the question; and the options."""
         question = self.read_question(row)
         context = text_of(row, self.names_of(0), option="--text-column")
         return (context, question.question) if self.names_of(1) else (context,), question.options
 
+    @override
     def split_key(self, example: Example) -> Sequence[str]:
-        """See `TableKind.split_key`: the context, about which there may be several questions."""
+        """The context, because several questions may be about the same one."""
         return example.texts[:1]
 
+    @override
     def read_target(self, row: Row, choices: tuple[str, ...]) -> int:
-        """See `TableKind.read_target`: the number of the right option, from 0.
+        """The number of the right option, counted from 0.
 
-        Where the row names its options, as ARC does, the column holds one of these names. Else it may hold the number,
-        counted from 0, the letter, the column or the text of the option, or its name in --labels. What is a number in
-        JSON Lines or Parquet is that of an option if it can be.
+        The column may say it in several ways:
+
+            the row names its options, as ARC does     one of these names
+            --labels names them                        one of these names
+            otherwise                                  the number, from 0, the letter, the column or the text of the
+                                                       option
+
+        A text that means one option as a number and another one as a text is refused: "1" for the options "1", "2".
+        Numbers in JSON Lines or Parquet are clear: they are the number of an option if there is such an option.
         """
         place = f"{row.where}, the column {self.label_column!r}"
         value = alone(row.value(self.label_column, option="--label-column"), place)
         text = label_of(value, self.label_column, row.where)
         columns, listed = self.settings["choices_columns"], self.settings.get("labels") or []
         named = named_options(row, columns[0]) if len(columns) == 1 else None
-        if named is not None and named[1]:  # by the row itself
+        if named is not None and named[1]:  # the row itself names its options
             if text in named[1]:
                 return named[1].index(text)
             raise ValueError(
@@ -361,30 +372,32 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
         if len(set(numbers)) > 1 and isinstance(value, str):
             meant = " and ".join(repr(choices[index][:40]) for index in dict.fromkeys(numbers))
             raise ValueError(
-                f"{row.where}: the label {text!r} can mean different options, {meant}: a number from 0, a letter, a "
-                "column and a text are labels. Name the options of a row in order, such as by --labels 0 1 2 or "
-                "--labels A B C, and let all labels be such names."
+                f"{row.where}: the label {text!r} can mean different options, {meant}: a label may be a number from 0, "
+                "a letter, a column or a text. Name the options of a row in order, such as by --labels 0 1 2 or "
+                "--labels A B C, and use only these names as labels."
             )
         if numbers:
             return numbers[0]
         raise ValueError(
             f"{row.where}: the label {text!r} is none of the {len(choices)} options: "
-            + (f"--labels names them {' '.join(listed)}." if listed else "they are numbered from 0, or named by "
-               "letter, column or text; other names, such as 1 2 3 4, are given by --labels.")
+            + (f"--labels names them {' '.join(listed)}." if listed else "a label is a number from 0, a letter, a "
+               "column or a text. Give other names, such as 1 2 3 4, by --labels.")
         )  # fmt: skip
 
+    @override
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """See `TableKind.discover`: nothing but the names that were given."""
+        """The names of the options, if --labels gives them."""
         return {"labels": list(self.settings.get("labels") or ())}
 
     @override
     def columns(self, example: Example) -> dict[str, Any]:
         return {"label": example.target, "level": NO_LEVEL, **example.columns}
 
+    @override
     def sequences(
         self, examples: Sequence[Example], encoder: Encoder, split: SplitWriter, *, max_length: int
     ) -> Iterator[list[NDArray[np.int32]]]:
-        """See `TableKind.sequences`: one for each option."""
+        """One input for each option of an example."""
         layout = self.layout(max_length)
         for start in terminal_bar(range(0, len(examples), _AT_ONCE), split.name, unit=" chunks"):
             part = examples[start : start + _AT_ONCE]
@@ -393,8 +406,9 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
                     layout.measure(split, num_context, num_second)
                 yield [sequence for sequence, _, _ in inputs]
 
+    @override
     def answer(self, questions: Sequence[Choices]) -> list[Answer]:
-        """See `Kind.answer`; long inputs are cut as in fine-tuning."""
+        """The answers to questions. Inputs that are too long are cut as in fine-tuning."""
         inputs = list(inputs_of(questions, self.hub.codec.encoder, self.inputs))
         sequences = [sequence for each in inputs for sequence, _, _ in each]
         logits = self.hub.class_logits(sequences, self.head_name, max_tokens=self.options.batch_tokens)
@@ -410,8 +424,9 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
             results.append(marked(content, is_cut=is_cut))
         return results
 
+    @override
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `Kind.judged`: the most probable option; probabilities of members are averaged."""
+        """Predict the most probable option. The probabilities of the members are averaged."""
         offsets = np.asarray(split.offsets)
         probabilities = mean_probabilities([each[:, 0] for each in logits_of(members)], offsets)  # (S,)
         predictions = answers(probabilities, offsets)  # (N,)
@@ -445,8 +460,9 @@ print(options[logits.argmax()], logits.softmax(0).tolist())""")
         losses = -np.log(np.maximum(right, np.finfo(np.float64).tiny))
         return Outcome(entries=entries, num_examples=len(split), measure=measure, losses=losses)
 
+    @override
     def baseline(
         self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
     ) -> dict[str, float]:
-        """See `Kind.baseline`: a guess."""
+        """The expected accuracy of guessing."""
         return {"accuracy": 100 * float((1 / np.diff(split.offsets)).mean())}

@@ -15,7 +15,7 @@ class RaceOptions(TaskOptions):
         "tokens of question and option together; longer ones are cut", default_text=128, smallest=1
     )
     order: str | None = option(
-        "which text comes first in the model's input (passage); checkpoints of fairseq's sentence_ranking need "
+        "the text that comes first in the model's input (passage); checkpoints of fairseq's sentence_ranking need "
         "question",
         choices=("passage", "question"),
     )

@@ -1,14 +1,14 @@
-"""COPA and ReCoRD of SuperGLUE, and CommonsenseQA: options of one sequence each.
+"""COPA and ReCoRD of SuperGLUE, and CommonsenseQA: one sequence for each option.
 
     COPA            premise </s></s> "What was the CAUSE of this?" and alternative; or "What happened as a RESULT?"
     ReCoRD          passage </s></s> query with an entity in the place of @placeholder
     CommonsenseQA   Q: question </s> A: answer
 
-The options compete as in RACE (section 5.3). COPA's questions are those of its authors (Roemmele et al. 2011).
-CommonsenseQA's form, with one </s> between the two texts, is that of fairseq's examples/roberta/commonsense_qa.
+The options compete as in RACE (section 5.3). COPA's questions are from its authors (Roemmele et al. 2011).
+CommonsenseQA's form, with one </s> between the two texts, is from fairseq's examples/roberta/commonsense_qa.
 
-ReCoRD's entities are offered once each; several may be right. In training, each right one competes with the wrong ones
-alone; elsewhere all entities compete, and the label is the first right one.
+Each entity of a passage of ReCoRD is an option, and several may be right. In training, each right entity competes only
+with the wrong ones. In other splits all entities compete, and the label is the first right one.
 
 Each example has a record of its `id`, its `options` as the file has them, and all `right` answers of ReCoRD. The models
 are trained by `--task race`.
@@ -41,9 +41,9 @@ from roberta_plugin.tables import IN_MEMORY, Row, check_text, with_unique_ids
 
 SLOT = "@placeholder"
 _QUESTIONS = {"cause": "What was the CAUSE of this?", "effect": "What happened as a RESULT?"}
-_HIGHLIGHT = re.compile(r"\s*@highlight\s*")  # in front of each line of the summary that ends a passage of ReCoRD
+_HIGHLIGHT = re.compile(r"\s*@highlight\s*")  # it precedes each line of the summary that ends a passage of ReCoRD
 Reader = Callable[[Row, str], Iterator[Example]]
-"""A row, and the split whose file it is of -> one or more examples; labels of a test set are not read."""
+"""A row, and the split to which its file belongs -> one or more examples. Labels of a test set are not read."""
 
 
 def _choice_example(
@@ -125,8 +125,8 @@ def _as_sentences(text: str) -> str:
     return " ".join([*ended, *parts[-1:]])
 
 
-def record_asked(content: Mapping[str, Any]) -> Example:
-    """What a record asks in a prediction: the fields are `passage`, `query` and the texts of the `entities`."""
+def ask_record(content: Mapping[str, Any]) -> Example:
+    """The question of a record to predict, with the fields `passage`, `query` and the texts of the `entities`."""
     row = Row(IN_MEMORY, 0, content)
     query, names = row.text("query"), row.value("entities")
     if SLOT not in query or not isinstance(names, list) or len(names) < 2:
@@ -135,8 +135,8 @@ def record_asked(content: Mapping[str, Any]) -> Example:
     return _choice_example(row, 0, (_as_sentences(row.text("passage")), strip(query)), options, NO_ANSWER)
 
 
-def asked_by(reader: Reader) -> Callable[[Mapping[str, Any]], Example]:
-    """What a record with the fields of an official row asks in a prediction."""
+def ask_by(reader: Reader) -> Callable[[Mapping[str, Any]], Example]:
+    """The function that makes the question of a record to predict, which has the fields of an official row."""
     return lambda content: next(reader(Row(IN_MEMORY, 0, {"idx": 0, "id": "0", **content}), "test"))
 
 
@@ -144,7 +144,7 @@ def examples(reader: Reader, name: str, split: str, paths: list[Path]) -> Iterat
     """The examples of a file.
 
     Raises:
-        ValueError: naming the file, the line and what is wrong with it; or if there is no example.
+        ValueError: naming the file, the line and the fault; also if there is no example.
     """
     rows = terminal_bar(read_rows(paths[0]), f"{name} {split}", unit=" rows")
     example = None
@@ -172,7 +172,7 @@ def _row(
         kind="multiple_choice",
         files=lambda raw, options: {split: [path] for split, path in find_files(name, raw, files).items()},
         records=by_split(lambda split, paths, options: examples(reader, name, split, paths)),
-        rules=Official(choices=asked or asked_by(reader), slot=SLOT, separators=separators, white_space="stripped"),
+        rules=Official(choices=asked or ask_by(reader), slot=SLOT, separators=separators, white_space="stripped"),
         predictions=predictions(name, lambda entries: as_json(map(line, entries))),
         **more,
     )
@@ -180,7 +180,7 @@ def _row(
 
 # fairseq's examples/roberta/commonsense_qa/README.md: {1,2,3}e-5, batches of 8 or 16, 3,000 updates, 150 of warm-up.
 _COMMONSENSE_QA = Training(batches=(8, 16), updates=3000, warm_up=150 / 3000)
-# The paper's for RACE (Table 10), whose passages are as long.
+# The paper's settings for RACE (Table 10), whose passages are as long.
 _RECORD = Training(lrs=("1e-5",), batches=(16,), epochs=4)
 
 TASKS: dict[str, Benchmark] = {
@@ -202,12 +202,12 @@ TASKS: dict[str, Benchmark] = {
             on_hub=("aps/super_glue", "record"),
             leaderboard="superglue",
             test_rows={"test": 10000},
-            asked=record_asked,
+            asked=ask_record,
             training=_RECORD,
             metrics=("f1", "exact_match"),
             official="f1",
         ),
-        _row(  # {"id": "1afa02df", "answerKey": "A"}, the names of its data
+        _row(  # {"id": "1afa02df", "answerKey": "A"}, with the names of its data
             "CommonsenseQA",
             read_commonsense_qa,
             lambda entry: {"id": entry["id"], "answerKey": ascii_uppercase[entry["prediction"]]},

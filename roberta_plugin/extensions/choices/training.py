@@ -1,6 +1,6 @@
-"""The loss of multiple choice: each option has a logit, and those of a question compete (paper section 5.3).
+"""The loss of multiple choice: each option has a logit, and the options of a question compete (paper section 5.3).
 
-Shapes: B questions in the batch, S sequences of all of them, O = S - B + 1 options of a question.
+Shapes: B questions in the batch, S sequences of all questions, O = S - B + 1 options of a question.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class MultipleChoiceTraining(KindTraining):
             sample["columns"]["label"],
         )  # (B, O), (B,)
         loss = F.cross_entropy(choices, labels, reduction="sum")
-        if criterion.smoothing:  # over the options that there are
+        if criterion.smoothing:  # its share is spread over the question's own options
             logs = choices.log_softmax(dim=1).masked_fill(choices.isinf(), 0)  # (B, O)
             even = (logs.sum(dim=1) / sample["offsets"].diff()).sum()
             loss = (1 - criterion.smoothing) * loss - criterion.smoothing * even

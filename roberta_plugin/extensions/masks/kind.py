@@ -1,12 +1,12 @@
-"""What the masked-LM head answers by itself: tokens for each `<mask>` of a text, and how acceptable a text is.
+"""Answers of the masked-LM head itself: tokens for each `<mask>` of a text, and how acceptable a text is.
 
 Example of fill_mask: {"text": "The cat <mask> on it."} -> {"masks": [[{"token": " sat", "probability": 0.7, "text":
 "The cat sat on it."}, ...]]}
 
-A score is that of one of the methods of `roberta_plugin/hub/scoring.py`.
+A score is computed by one of the methods of `roberta_plugin/hub/scoring.py`.
 
 Example of score: {"text": "The cats sleep."} -> {"score": -9.81, "num_tokens": 4}, and with --per-token also "tokens"
-and their "log_probs"; the sum or mean of these is the score, in nats, and higher is more acceptable.
+and their "log_probs". The score is their sum or mean, in nats; a higher score is more acceptable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from roberta_plugin.tables import Row, short
 
 
 class _WholeText(Kind):
-    """The masked-LM head; a text that is too long is refused: a part of it has fewer masks, and another score."""
+    """Kinds of the masked-LM head. A text that is too long is refused: cut, it would have fewer masks, another score."""
 
     head = "masked_lm"
     default_head_name = "masked_lm"
@@ -36,7 +36,7 @@ class _WholeText(Kind):
         sequences = self.hub.codec.sequences(questions)
         most = self.options.max_length or self.hub.longest
         fits = [len(sequence) <= most for sequence in sequences]
-        answers = self.answered(
+        answers = self.answer_sequences(
             [text for text, is_whole in zip(questions, fits, strict=True) if is_whole],
             [sequence for sequence, is_whole in zip(sequences, fits, strict=True) if is_whole],
         )
@@ -48,8 +48,8 @@ class _WholeText(Kind):
         ]
 
     @abstractmethod
-    def answered(self, texts: Sequence[str], sequences: Sequence[NDArray[np.int32]]) -> Iterator[Answer]:
-        """The answers to texts, which are these sequences (T,)."""
+    def answer_sequences(self, texts: Sequence[str], sequences: Sequence[NDArray[np.int32]]) -> Iterator[Answer]:
+        """The answers to texts, whose ids are the `sequences` (T,)."""
 
 
 class FillMask(_WholeText):
@@ -82,7 +82,7 @@ class FillMask(_WholeText):
         return text
 
     @override
-    def answered(self, texts: Sequence[str], sequences: Sequence[NDArray[np.int32]]) -> Iterator[Answer]:
+    def answer_sequences(self, texts: Sequence[str], sequences: Sequence[NDArray[np.int32]]) -> Iterator[Answer]:
         best = self.hub.fill_sequences(sequences, topk=self.options.top_k, max_tokens=self.options.batch_tokens)
         for text, of_masks in zip(texts, best, strict=True):
             fillings = [
@@ -113,7 +113,7 @@ class TextScore(_WholeText):
         return text
 
     @override
-    def answered(self, texts: Sequence[str], sequences: Sequence[NDArray[np.int32]]) -> Iterator[Answer]:
+    def answer_sequences(self, texts: Sequence[str], sequences: Sequence[NDArray[np.int32]]) -> Iterator[Answer]:
         method, most = self.options.score or "pll", self.options.batch_tokens
         for score, tokens, log_probs in self.hub.score_sequences(sequences, method, max_tokens=most):
             per_token = {"tokens": tokens, "log_probs": [rounded(value) for value in log_probs]}

@@ -5,8 +5,8 @@
     [{"text": "Ann", "answer_start": 7}]           SQuAD's own; the number may be in a list of one
     null, "", [], {"text": [], "answer_start": []} no answer
 
-Without `answer_start`, the first occurrence counts. An answer that is not at its `answer_start`, as where bytes or
-UTF-16 units were counted instead of characters, is learned from its nearest occurrence, and listed as doubtful.
+Without `answer_start`, the first occurrence counts. If an answer is not at its `answer_start`, perhaps because bytes or
+UTF-16 units were counted instead of characters, it is learned from its nearest occurrence and listed as doubtful.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class SquadAnswer(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the text is at another place than the file says."""
+        """True if the text is at another place than the file says."""
         end = self.start + len(self.text)
         return self.answer_start not in (None, self.start) or self.answer_end not in (None, end, end - 1)
 
 
 def locate(context: str, text: str, start: int) -> int:
-    """The occurrence of `text` in `context` nearest to `start` (ties: the earlier one); `NO_PLACE` without any.
+    """The occurrence of `text` in `context` nearest to `start` (ties: the earlier one); `NO_PLACE` if there is none.
 
     Example: "a cat, a dog", "a", 5 -> 7.
     """
@@ -51,15 +51,19 @@ def locate(context: str, text: str, start: int) -> int:
     return before if start - before <= after - start else after
 
 
-def placed(context: str, text: str, start: int | None, end: int | None = None) -> SquadAnswer:
-    """An answer at its `answer_start`, or else before its `answer_end`, or else at its nearest occurrence."""
-    wanted = [start or 0] if end is None or start is not None else [end - len(text), end - len(text) + 1]
-    there = [place for place in wanted if place >= 0 and context.startswith(text, place)]
-    return SquadAnswer(text, there[0] if there else locate(context, text, wanted[0]), start, end)
+def place_answer(context: str, text: str, start: int | None, end: int | None = None) -> SquadAnswer:
+    """Place an answer at its `answer_start`, or else before its `answer_end`, or else at its nearest occurrence."""
+    places = [start or 0]
+    if start is None and end is not None:  # the end is the character after the last one, or the last one itself
+        places = [end - len(text), end - len(text) + 1]
+    for place in places:
+        if place >= 0 and context.startswith(text, place):
+            return SquadAnswer(text, place, start, end)
+    return SquadAnswer(text, locate(context, text, places[0]), start, end)
 
 
-def written_answers(value: Any, name: str, where: str) -> list[tuple[str, Any]]:
-    """The texts of a cell or field with answers, and what each has as `answer_start`; None: nothing.
+def parse_answers(value: Any, name: str, where: str) -> list[tuple[str, Any]]:
+    """The texts of a cell or field with answers, and the `answer_start` of each; None if it has none.
 
     Raises:
         ValueError: beginning with `where`, and naming the column or field.
@@ -67,19 +71,19 @@ def written_answers(value: Any, name: str, where: str) -> list[tuple[str, Any]]:
     if is_missing(value):
         return []
     if isinstance(value, dict):
-        return _of_object(value, name, where)
+        return _parse_object(value, name, where)
     if not isinstance(value, str | list):
         raise ValueError(f"{where}: {name} must be {_FORMS}, found {short(value)}. Correct it.")
     found: list[tuple[str, Any]] = []
     for each in value if isinstance(value, list) else [value]:
-        found += _of_object(each, name, where) if isinstance(each, dict) else [(check_text(each, name, where), None)]
+        found += _parse_object(each, name, where) if isinstance(each, dict) else [(check_text(each, name, where), None)]
     return found
 
 
-def _of_object(value: dict[str, Any], name: str, where: str) -> list[tuple[str, Any]]:
+def _parse_object(value: dict[str, Any], name: str, where: str) -> list[tuple[str, Any]]:
     if "text" not in value:
         raise ValueError(f"{where}: {name} must be {_FORMS}, found {short(value)}. Correct it.")
-    texts, starts = _listed(value["text"]), _listed(value.get(START))
+    texts, starts = _as_list(value["text"]), _as_list(value.get(START))
     if value.get(START) is None:
         starts = [None] * len(texts)
     if len(starts) != len(texts):
@@ -87,5 +91,5 @@ def _of_object(value: dict[str, Any], name: str, where: str) -> list[tuple[str, 
     return [(check_text(text, f"{name}, text", where), start) for text, start in zip(texts, starts, strict=True)]
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]

@@ -4,17 +4,18 @@
         {"id": "...", "question": "...", "is_impossible": false, "answers": [{"text": "...", "answer_start": 17}]}]}]}]}
 
 Version 1.1 has no `is_impossible`. A test file may omit `answers`. If an answer is not at its `answer_start`, its
-nearest occurrence in the passage is taken; without any, its start is `NO_PLACE`.
+nearest occurrence in the passage is used; if it does not occur there, its start is `NO_PLACE`.
 
-Read, too, are rows with a question each, as on the hub and for run_qa.py of transformers ({"id", "context", "question",
-"answers": {"text": [...], "answer_start": [...]}}), in `data`, in an array or as JSON Lines; and MRQA's JSON Lines.
+Two further formats are read: one row per question, as on the hub and for run_qa.py of transformers ({"id", "context",
+"question", "answers": {"text": [...], "answer_start": [...]}}), in `data`, in an array or as JSON Lines; and MRQA's
+JSON Lines.
 
 The paper's settings (Table 10): 1.5e-5 after a warm-up of 6 %, linear decay, 2 epochs of batches of 48 windows. The
 checkpoint is chosen by F1, with SQuAD 2.0 at the best threshold.
 
 The files of predictions are predictions.json (id -> text, "" for no answer), nbest_predictions.json (id -> candidates,
-the best first; with SQuAD 2.0, no answer is among them) and, for squad2, null_odds.json (id -> probability of no
-answer, which the official script takes as --na-prob-file).
+the best first; in SQuAD 2.0, "no answer" is one of them) and, for squad2, null_odds.json (id -> probability of no
+answer, which the official script reads by --na-prob-file).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.extensions.spans.answers import NO_PLACE, START, SquadAnswer, placed, written_answers
+from roberta_plugin.extensions.spans.answers import NO_PLACE, START, SquadAnswer, parse_answers, place_answer
 from roberta_plugin.extensions.spans.options import SquadOptions
 from roberta_plugin.finetuning.benchmarks.base import (
     Benchmark,
@@ -93,8 +94,8 @@ def examples(task: str, split: str, paths: list[Path], options: SquadOptions) ->
                     actual = "nor anywhere in the passage" if answer.start == NO_PLACE else f"but at {answer.start}"
                     raise ValueError(
                         f"{here}: the answer {answer.text!r} is not at its answer_start {answer.answer_start}, "
-                        f"{actual}. Correct answer_start, or leave --strict out: its place is then looked for, or "
-                        "the answer left out of training."
+                        f"{actual}. Correct answer_start, or leave --strict out: then the nearest occurrence is used, "
+                        "and an answer that does not occur is left out of training."
                     )
             yield Example(path, 1, id_, (context, text), answers)
     if not ids:
@@ -108,13 +109,13 @@ def _paragraphs(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             for place, paragraph in enumerate(_list(entry, "paragraphs", where), start=1):
                 yield f"{where}, paragraph {place}", paragraph
         elif "qas" in entry:  # MRQA's
-            yield where, {**entry, "qas": [_of_mrqa(each) for each in _list(entry, "qas", where)]}
+            yield where, {**entry, "qas": [_convert_mrqa(each) for each in _list(entry, "qas", where)]}
         else:  # a row for each question, as the hub and run_qa.py of transformers have them
             yield where, {"context": _value(entry, "context", where), "qas": [_complete(entry)]}
 
 
 def _entries(path: Path) -> Iterator[tuple[str, Any]]:
-    """The articles of a file or, where it has none, its paragraphs or rows."""
+    """The articles of a file or, if it has none, its paragraphs or rows."""
     try:
         text = "".join(text_lines(path)) if without_compression(path) != path.name.lower() else path.read_bytes()
         content = parse_json(text)
@@ -138,15 +139,16 @@ def _rows(path: Path) -> Iterator[Row]:
 
 
 def _is_json_lines(path: Path) -> bool:
-    """Whether the first line is a whole object."""
+    """True if the first line is a whole object."""
     try:
         return isinstance(parse_json(next(text_lines(path))), dict)
     except (ValueError, StopIteration):
         return False
 
 
-def _of_mrqa(entry: Any) -> Any:
-    """A question of MRQA: its answers stand at the first of their `char_spans`, whose end is their last character."""
+def _convert_mrqa(entry: Any) -> Any:
+    """A question of MRQA in SQuAD's form. Each answer is at the first of its `char_spans`, which end with its last
+    character."""
     if not isinstance(entry, dict) or "detected_answers" not in entry:
         return entry
     answers = [
@@ -158,7 +160,7 @@ def _of_mrqa(entry: Any) -> Any:
 
 
 def _complete(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row with what SQuAD 2.0 calls impossible: no answer."""
+    """The row with `is_impossible`, as in SQuAD 2.0, which is true if there is no answer."""
     answers = entry.get("answers")
     none = not (answers.get("text") if isinstance(answers, dict) else answers)
     return {"is_impossible": none, **entry} if "answers" in entry else entry
@@ -168,19 +170,20 @@ def _answers(task: str, entry: dict[str, Any], context: str, where: str) -> Iter
     value = _value(entry, "answers", where)
     for each in [value] if isinstance(value, dict) else check_list(value, "answers", where):
         check_keys(each, ("text",), f"{where}, answers")
-    answers = written_answers(value, "answers", where)
+    answers = parse_answers(value, "answers", where)
     if task == "squad1" and entry.get("is_impossible"):
-        raise ValueError(f"{where} is impossible to answer, as only SQuAD 2.0 has it: use the task squad2.")
+        raise ValueError(f"{where} has is_impossible true, which only SQuAD 2.0 has: use the task squad2.")
     if task == "squad2" and not isinstance(entry.get("is_impossible"), bool):
         raise ValueError(
-            f"{where} lacks is_impossible, true or false, which all questions of SQuAD 2.0 have. If the file is of "
-            "SQuAD 1.1, use the task squad1."
+            f"{where} has no is_impossible, true or false, which all questions of SQuAD 2.0 have. For a file of SQuAD "
+            "1.1, use the task squad1."
         )
     is_impossible = task == "squad2" and entry["is_impossible"]
     if is_impossible != (not answers):
         has = f"has {len(answers)} answers and is_impossible {str(is_impossible).lower()}" if answers else "no answers"
         remedy = (
-            "Only a question of SQuAD 2.0 with is_impossible true has none: add the answer, or remove the question."
+            "Only questions of SQuAD 2.0 with is_impossible true have no answer: add the answer, or remove the "
+            "question."
         )
         raise ValueError(f"{where}: {has}. {remedy}")
     for text, start in answers:
@@ -189,7 +192,7 @@ def _answers(task: str, entry: dict[str, Any], context: str, where: str) -> Iter
                 f"{where}: answer_start must be the whole number of the answer's first character in the context, "
                 f"counted from 0, got {start!r}."
             )
-        yield placed(context, text, start)
+        yield place_answer(context, text, start)
 
 
 def _list(content: Any, key: str, where: str) -> list[Any]:
@@ -237,7 +240,7 @@ def _row(name: str, on_hub: str, selection: str, paper: Numbers) -> Benchmark:
     )
 
 
-TASKS = {  # the numbers of large are those of Table 6, those of base of Table 2, DOC-SENTENCES; both of the dev set
+TASKS = {  # on the dev set; the numbers of large are in Table 6, the numbers of base in Table 2, DOC-SENTENCES
     "squad1": _row(
         "squad1",
         "rajpurkar/squad",

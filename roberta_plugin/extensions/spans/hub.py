@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def predict(
     hub: RobertaHub, head: str, tokens: Any, *, return_logits: bool, max_length: int | None, max_tokens: int | None
 ) -> SpanLogits | list[SpanLogits]:
-    """See `RobertaHub.predict`."""
+    """Run `RobertaHub.predict` with a span head."""
     hub.check_no_length(max_length)
     if isinstance(tokens, Tensor):
         return SpanLogits(*hub.outputs_of_ids(tokens, head))

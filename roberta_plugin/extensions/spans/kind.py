@@ -1,8 +1,8 @@
 """A question and a context of any length -> the part of the context that answers it, or no answer.
 
-Inputs, files, head, loss and metrics are those of SQuAD 2.0: the context is cut into overlapping windows (`windows`),
-each an example, and the spans of all windows compete (`questions`). The label column of a table holds the answers in
-any notation of `answers`; columns `answer_start` and `answer_end` beside it have their places.
+Inputs, files, head, loss and metrics are as in SQuAD 2.0: the context is cut into overlapping windows (`windows`), each
+window is an example, and the spans of all windows compete (`questions`). The label column of a table holds the answers
+in any notation of `answers`; the columns `answer_start` and `answer_end`, if there are any, hold their places.
 
 Example: {"question": "Who?", "context": "It was Ann."} -> {"answer": "Ann", "probability": 0.9, "start": 7, "end": 10,
 "no_answer_probability": 0.1, "candidates": [{"text": "Ann", "probability": 0.9, "start": 7, "end": 10}, ...]}
@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.data.white_space import strip
-from roberta_plugin.extensions.spans.answers import END, NO_PLACE, START, SquadAnswer, placed, written_answers
+from roberta_plugin.extensions.spans.answers import END, NO_PLACE, START, SquadAnswer, parse_answers, place_answer
 from roberta_plugin.extensions.spans.metrics import squad_metrics
 from roberta_plugin.extensions.spans.questions import (
     MAX_ANSWER_LENGTH,
@@ -83,8 +83,8 @@ class QuestionAnswering(TableKind):
     decides = "spans"
     outputs_by: ClassVar[Mapping[str, str]] = {"start_logits": PER_TOKEN, "end_logits": PER_TOKEN}
     graph_outputs = ("start_logits", "end_logits", "answerable")
-    # Hugging Face's class knows no answerability; the names are those of its ForSequenceClassification with one label,
-    # which therefore reads that head from the same folder.
+    # Hugging Face's class does not predict whether there is an answer. The part of our head that does has the names of
+    # its ForSequenceClassification with one label, which can therefore read it from the same folder.
     hugging_face = HuggingFace(
         suffix="ForQuestionAnswering",
         names={
@@ -108,7 +108,7 @@ class QuestionAnswering(TableKind):
 
     @override
     def usage(self, model: Exported) -> str:
-        """The span is found without the pipeline for it, which transformers 5 lacks."""
+        """The code finds the span itself: transformers 5 does not have a pipeline for it."""
         also, answerable = "", ""
         if self.task_name != "squad1":
             also = "AutoModelForSequenceClassification, "
@@ -133,7 +133,7 @@ places = inputs.pop("offset_mapping")[0].tolist()
 in_passage = torch.tensor([text == 1 for text in inputs.sequence_ids()])
 with torch.no_grad():
     found = model(**inputs)
-scores = found.start_logits[0][:, None] + found.end_logits[0]  # of a span from each token to each
+scores = found.start_logits[0][:, None] + found.end_logits[0]  # a score for each pair of first and last token
 is_span = torch.ones_like(scores, dtype=torch.bool).triu().tril({MAX_ANSWER_LENGTH - 1})
 is_span &= in_passage[:, None] & in_passage
 start, end = divmod(scores.masked_fill(~is_span, -torch.inf).argmax().item(), len(places))
@@ -143,9 +143,9 @@ print(answer)""")
         windows = f" that start {stride} tokens apart" if stride else ""
         cut = f", and questions of at most {length} tokens" if length else ""
         return (
-            f"{code}\n\nThis reads {model.layout.max_length} tokens at most. The model was judged with windows of "
-            f"that length{windows}{cut}: the best span of all counts, and the lowest of their probabilities of no "
-            "answer."
+            f"{code}\n\nThis reads {model.layout.max_length} tokens at most. The model was evaluated with windows of "
+            f"that length{windows}{cut}: the answer is the best span of all windows, and the lowest of their "
+            "probabilities of no answer counts."
         )
 
     @override
@@ -165,8 +165,9 @@ print(answer)""")
     def head_sizes(self) -> dict[str, int]:
         return {}
 
+    @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
-        """See `Kind.constant`; questions of SQuAD 1.1 all have an answer."""
+        """Outputs that mean "no answer". None for SQuAD 1.1, where every question has an answer."""
         if self.task_name == "squad1" or outputs.start_logits is None or outputs.answerable_logits is None:
             return None
         nowhere = [np.zeros_like(logits) for logits in outputs.start_logits]
@@ -179,17 +180,18 @@ print(answer)""")
 
     @property
     def rules(self) -> str:
-        """Whose definitions of the metrics count: those of the task, or of SQuAD 2.0."""
+        """The data set whose definitions of the metrics are used: the task's own, or SQuAD 2.0."""
         return self.task_name if self.task_name in OFFICIAL else "squad2"
 
     @property
     def may_be_unanswerable(self) -> bool:
-        """Whether a question may have no answer."""
+        """True if a question may have no answer."""
         return self.task_name != "squad1"
 
     @classmethod
+    @override
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
-        """See `TableKind.settings_of`: the layout of the windows, and other columns than `text` and `label`."""
+        """The layout of the windows, and columns other than `text` and `label`."""
         stride = min(DOC_STRIDE, max(1, max_length // 4))
         layout = WindowLayout.with_defaults(
             max_length, question_length=question_length(max_length, QUESTION_LENGTH), doc_stride=stride
@@ -202,7 +204,7 @@ print(answer)""")
         }
 
     def layout(self, max_length: int) -> WindowLayout:
-        """The layout of the windows: that of the training, or one with a question as in tables of your own."""
+        """The layout of the windows: as in training or, if that is not recorded, as for tables of your own."""
         usual = {"question_length": question_length(max_length, QUESTION_LENGTH)}
         recorded = {name: self.settings[name] for name in ("question_length", "doc_stride") if name in self.settings}
         return WindowLayout.with_defaults(max_length, **{**usual, **recorded})
@@ -218,27 +220,31 @@ print(answer)""")
         self.windows = self.layout(self.max_length)
         self.limit = self.number("null_threshold")
 
+    @override
     def is_labelled(self, row: Row) -> bool:
-        """See `TableKind.is_labelled`; an empty field says that there is no answer."""
+        """True if the row has the column of the answers. An empty cell says that the question has no answer."""
         return self.label_column in row.values
 
+    @override
     def split_key(self, example: Example) -> Sequence[str]:
-        """See `TableKind.split_key`: the text, about which there may be several questions."""
+        """The context, because several questions may be about the same one."""
         return example.texts[:1]
 
+    @override
     def read_question(self, row: Row) -> Question:
-        """See `Kind.read_question`; the context keeps its white space, in which characters are counted."""
+        """The question and its context, which keeps its white space, because answers are counted in characters."""
         question = text_of(row, self.names_of(1), option="--text-pair-column")
         return Question(text_of(row, self.names_of(0), option="--text-column", white_space="kept"), question)
 
+    @override
     def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[SquadAnswer, ...]:
-        """See `TableKind.read_target`: the right answers and their first characters."""
+        """The right answers and their first characters."""
         value, context = row.value(self.label_column, option="--label-column"), self.read_question(row).context
         name = f"the column {self.label_column!r}"
         if isinstance(value, str) and value.strip() not in context:
             parsed = parse_cell(value, f"{row.where}, {name}")
             value = parsed if isinstance(parsed, dict | list) else value
-        written = written_answers(value, name, row.where)
+        written = parse_answers(value, name, row.where)
         starts = [start for _, start in written]
         if not any(start is not None for start in starts):
             starts = _places(row, START, len(written)) or starts
@@ -254,7 +260,7 @@ print(answer)""")
             answer = text.strip()
             if start is not None and start >= 0 and context.startswith(text, start):
                 start += len(text) - len(text.lstrip())
-            answers.append(placed(context, answer, start, end))
+            answers.append(place_answer(context, answer, start, end))
         if answers and all(answer.start == NO_PLACE for answer in answers):
             raise ValueError(
                 f"{row.where}: the text does not contain the answer {answers[0].text[:60]!r}. Correct one of them, or "
@@ -262,24 +268,27 @@ print(answer)""")
             )
         return tuple(answers)
 
+    @override
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """See `TableKind.discover`: there are no labels."""
+        """There are no labels to find."""
         if not any(example.target for example in train):
             raise ValueError(f"{table[0].path}: no row has an answer, so there is nothing to learn.")
         return {"labels": []}
 
+    @override
     def columns(self, example: Example) -> dict[str, Any]:
-        """See `TableKind.columns`: those of each window are written by `write`."""
+        """Nothing: `write` adds the columns of each window."""
         return {}
 
+    @override
     def write(
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Kind.write`: the files of `questions`.
+        """Write the files that `questions.py` describes.
 
-        Doubtful are answers that are not at their `answer_start`: one that is elsewhere in the passage is learned from
-        there, one that is nowhere is left out of training. So are answers that start or end within a token, whose
-        tokens hold more than the answer.
+        Answers that are not at their `answer_start` are doubtful. If such an answer is elsewhere in the passage, it is
+        learned from there; if it is nowhere, it is left out of training. An answer that starts or ends within a token
+        is doubtful, too, because its tokens hold more than the answer.
         """
         maker = SplitMaker(split, list(examples), encoder, self.layout(max_length), is_train=split.name == "train")
         maker.run()
@@ -300,8 +309,9 @@ print(answer)""")
         name = "null_threshold" if "null_threshold" in values else "threshold"
         return {"null_threshold": float(values[name])} if name in values else {}
 
+    @override
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        """See `Kind.answer`; a question that is too long is cut as in fine-tuning."""
+        """The answers to questions. A question that is too long is cut as in fine-tuning."""
         answers: list[Answer | None] = [None] * len(questions)
         places, located = [], []
         for place, each in enumerate(questions):
@@ -339,7 +349,7 @@ print(answer)""")
         return decode(memory, [raw], n_best=self.options.top_k)
 
     def _entry(self, decoded: RankedAnswers) -> dict[str, Any]:
-        candidates = _shown(decoded)
+        candidates = _list_candidates(decoded)
         entry: dict[str, Any] = {"answer": "", "probability": 0.0}
         if candidates:
             best = candidates[0]
@@ -353,7 +363,7 @@ print(answer)""")
         return {**entry, "candidates": candidates}
 
     def _by_characters(self, questions: Questions) -> list[bool]:
-        """Whether each question's answers are compared by characters; the official scripts of SQuAD never do."""
+        """True for each question whose answers are compared by characters; the official scripts of SQuAD never do."""
         return [False] * len(questions) if self.task_name in OFFICIAL else questions.by_characters
 
     def _scores(
@@ -372,16 +382,17 @@ print(answer)""")
         if self.task_name in OFFICIAL:
             yield (
                 f"{some} in a script without spaces, where words are whole phrases: the F1 of SQuAD's script hardly "
-                "differs from an exact match. A table of `custom --kind question-answering` has that by characters"
+                "differs from an exact match. For `custom --kind question-answering` it is computed by characters"
             )
         else:
             yield (
                 f"{some} in a script without spaces, or in Korean: exact_match and f1 compare their characters (mixed "
-                "segmentation, as in MLQA), those of other questions words, as in SQuAD"
+                "segmentation, as in MLQA), and the words of all other questions, as in SQuAD"
             )
 
+    @override
     def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
-        """See `Kind.validated`: a question counts as unanswered if its probability of no answer is above one half.
+        """The metrics of a validation. A question is left unanswered if its probability of no answer is above one half.
 
         `tuned_exact_match` and `tuned_f1` are at the threshold with the best F1 instead, as in an evaluation. In SQuAD
         1.1 all questions have an answer.
@@ -397,13 +408,14 @@ print(answer)""")
         )
         return {**values, **usual, **{tuned(name): at_best[name] for name in AnswerScore._fields}}
 
+    @override
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `Kind.judged`: the best span, or no answer if its probability is above a threshold.
+        """Predict the best span, or no answer if the probability of no answer is above a threshold.
 
         The threshold is `null_threshold` in SQuAD 2.0, `threshold` in tables of your own. The metrics are `exact_match`
-        and `f1`; in SQuAD 2.0 also the same for the questions with and without an answer (HasAns_, NoAns_), and the
-        best that any threshold gives and that threshold, from 0 to 1 (best_exact_match, best_exact_match_thresh,
-        best_f1, best_f1_thresh). Entries of SQuAD have all candidates.
+        and `f1`. SQuAD 2.0 also has them for the questions with and without an answer (HasAns_, NoAns_), and at the
+        best threshold, with that threshold, from 0 to 1 (best_exact_match, best_exact_match_thresh, best_f1,
+        best_f1_thresh). Entries of SQuAD have all candidates.
         """
         questions, is_own = Questions(split), self.task_name not in OFFICIAL
         options = {name: decisions.wish(name) or usual for name, usual in DECODING.items()}
@@ -428,7 +440,7 @@ print(answer)""")
                     yield entry if answers is None else {**entry, "label": answers}
                 else:
                     null = {"no_answer_probability": each.null_probability}
-                    yield {**entry, **null, "candidates": _shown(each, number=float)}
+                    yield {**entry, **null, "candidates": _list_candidates(each, number=float)}
 
         if not questions.is_labelled:
             return Outcome(entries=entries, num_examples=len(questions))
@@ -448,18 +460,19 @@ print(answer)""")
 
         return Outcome(entries=entries, num_examples=len(questions), measure=measure)
 
+    @override
     def baseline(
         self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
     ) -> dict[str, float]:
-        """See `Kind.baseline`: no answer to any question, whatever the threshold is."""
+        """The metrics of giving no answer to any question, whatever the threshold is."""
         return super().baseline(split, outputs, train, Decisions(split.name, {"threshold": 0.0}))
 
 
 def _places(row: Row, column: str, number: int) -> list[int] | None:
-    """The whole numbers of a column beside that of the answers, one for each of these; None: it is not there, or empty.
+    """The whole numbers in a further column, one for each answer; None if there is no such column or it is empty.
 
     Raises:
-        ValueError: naming file, line and column, if it holds others.
+        ValueError: naming file, line and column, if it holds anything else.
     """
     if not number or is_missing(row.values.get(column)):
         return None
@@ -476,7 +489,7 @@ def _places(row: Row, column: str, number: int) -> list[int] | None:
 
 
 def _whole(value: Any) -> int | None:
-    """The whole number that a value is, also as a text; None for all else."""
+    """The whole number in a value, which may be a text; None for any other value."""
     number = number_in(value)
     return int(number) if number.is_integer() else None
 
@@ -489,7 +502,7 @@ class _QuestionsInMemory(Questions):
         self._passages = list(contexts)
         self._passage_of = list(range(len(contexts)))
         blank = [is_blank(text, tokens) for text, tokens in zip(contexts, located, strict=True)]
-        facts: dict[str, Any] = {  # stored in files by a split
+        facts: dict[str, Any] = {  # a prepared split has these in files
             "columns": {name: [] for name in _COLUMNS},
             "tokens": {
                 "is_blank": np.concatenate([np.empty(0, np.bool_), *blank]),
@@ -510,8 +523,8 @@ class _QuestionsInMemory(Questions):
         self.windows_of.append(np.arange(first, first + len(windows)))
 
 
-def _shown(decoded: RankedAnswers, *, number: Callable[[float], float] = rounded) -> list[dict[str, Any]]:
-    """The candidates of an answer, their probabilities as this function writes them."""
+def _list_candidates(decoded: RankedAnswers, *, number: Callable[[float], float] = rounded) -> list[dict[str, Any]]:
+    """The candidates of an answer; `number` formats their probabilities."""
     return [
         {"text": text, "probability": number(math.exp(value)), "start": start, "end": stop}
         for text, value, start, stop in decoded.candidates
@@ -519,7 +532,7 @@ def _shown(decoded: RankedAnswers, *, number: Callable[[float], float] = rounded
 
 
 def _best_and_null(decoded: Sequence[RankedAnswers]) -> tuple[list[str], list[float]]:
-    """The best text, empty if there is none, and the probability of no answer, of each question."""
+    """For each question the best text, empty if there is none, and the probability of no answer."""
     return [_best_text(each) for each in decoded], [each.null_probability for each in decoded]
 
 

@@ -1,7 +1,7 @@
 """The official metrics of SQuAD: means of exact match and F1, and the threshold for "no answer".
 
-Definitions are those of the two official scripts, with the same order of summation, so that numbers agree to the last
-digit. In SQuAD 1.1 each question has an answer, in 2.0 not.
+Definitions and the order of summation are as in the two official scripts, so that numbers agree to the last digit. Each
+question of SQuAD 1.1 has an answer; in 2.0, some questions have none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def best_null_threshold(
 ) -> tuple[float, float]:
     """The threshold with the best mean score, if a question whose `null` is above it counts as not answered.
 
-    `scores` are those of the answers, if they are given.
+    `scores` are the scores of the answers, if the questions are answered.
 
     Returns:
         The best mean score (0 to 100) and the threshold. As in the official script, questions of equal `null` pass the
@@ -40,10 +40,11 @@ def squad_metrics(
     *,
     by_characters: Sequence[bool] | None = None,
 ) -> dict[str, float]:
-    """What the official script prints, 0 to 100, without its totals, of right and given answers to questions.
+    """The metrics that the official script prints, from 0 to 100, without its totals.
 
-    With squad2, `null` has the probability of no answer to each question; it is not applied, but the best thresholds
-    are determined. `by_characters` says it of each question; None: words are compared.
+    With squad2, `null` has the probability of no answer to each question. It does not change the predictions, but the
+    best thresholds are found. `by_characters` is True for each question whose characters are compared, not its words;
+    None: words are compared.
 
     Returns:
         exact_match and f1; with squad2 also HasAns_exact_match, HasAns_f1, NoAns_exact_match, NoAns_f1 if there are

@@ -42,8 +42,8 @@ class SpanPredictOptions(Checked):
 
     null_threshold: float | None = setting(
         None,
-        "question_answering: probability of no answer above which none is given",
-        default_text="the one that `roberta finetune` found, else 0.5",
+        "question_answering: predict no answer if its probability is above this",
+        default_text="the threshold that `roberta finetune` found, else 0.5",
         metavar="P",
         smallest=0,
         largest=1,

@@ -1,21 +1,21 @@
-"""Questions about passages, in windows: a split of them is written (`SplitMaker`), read (`Questions`), and decoded.
+"""Questions about passages, in windows: `SplitMaker` writes a split, `Questions` reads it, `decode` finds answers.
 
 An example is a window, `<s> question </s> </s> part </s>`.
 
 Columns: `question`, the index of the question; `passage`, the position in the window of the first token of the
 passage's part, `passage_token`, its index in the passage, and `passage_length`, the tokens of the part; `best_start`
-and `best_stop`, the range of positions whose best window this is (see `windows`); `has_answer`, whether the answer lies
-in the window, and `start` and `end`, the positions of its first and last token, or 0.
+and `best_stop`, the range of positions whose best window this is (see `windows`); `has_answer`, 1 if the answer is in
+the window, else 0; `start` and `end`, the positions of the answer's first and last token, or 0.
 
 Records: {"passage": number, "text"} for each passage, and {"question": number, "id", "text", "passage", "answers"} for
 each question, whose answers are texts, or null if they are not known.
 
-Arrays: `char_starts` and `char_ends`, characters of the tokens of all passages, one passage after the other, and
-`is_blank`, whether a token is only white space; passage i has those from `first_token[i]` to `first_token[i + 1]`.
+Arrays about the tokens of all passages, one passage after the other: `char_starts` and `char_ends`, the characters of a
+token, and `is_blank`, True if it is only white space. Passage i has tokens `first_token[i]` to `first_token[i + 1]`.
 
-For each window the model gives the probability that it holds the answer, and where the answer then starts and ends. The
-probability of a span is the product of the three. The spans of all windows of a question compete with each other. The
-probability of no answer is that of the window which is most likely to hold one: 1 - its probability of holding it.
+For each window the model gives the probability that it holds the answer, and the probabilities of where the answer then
+starts and ends. The probability of a span is the product of the three. The spans of all windows of a question compete
+with each other. The probability of no answer is 1 - p, where p is the largest probability of a window to hold one.
 
 Shapes: W windows of the split, P tokens of the passage in a window, M most tokens of an answer.
 """
@@ -63,13 +63,13 @@ class SplitMaker:
     """Writes all windows of the questions of a split.
 
     Attributes:
-        doubtful: answers that are not at their `answer_start`, or not what their tokens stand for.
+        doubtful: answers that are not at their `answer_start`, or that differ from the text of their tokens.
     """
 
     def __init__(
         self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, layout: WindowLayout, *, is_train: bool
     ) -> None:
-        """The texts of the `examples` are passage and question, their targets answers, or None if not known."""
+        """The texts of the `examples` are passage and question; their targets are answers, or None if not known."""
         self._split, self._examples, self._encoder, self._layout = split, examples, encoder, layout
         self._is_train = is_train
         self._counts: Counter[str] = Counter()
@@ -107,7 +107,7 @@ class SplitMaker:
             self._add_windows(question_ids, passages[number], target)
             counts["questions"] += 1
         if counts["fit no window"]:
-            then = "all their windows are learned as without an answer" if self._is_train else "no model can give them"
+            then = "their windows are trained as if without an answer" if self._is_train else "no model can find them"
             logger.warning(
                 f"{split.name}: the answers to {counts['fit no window']:,} of {counts['questions']:,} questions fit "
                 f"into no window, so that {then}: lower --doc-stride, or raise --max-length"
@@ -125,7 +125,7 @@ class SplitMaker:
         return tokens
 
     def _target(self, example: Example, passage: LocatedTokens) -> tuple[int, int] | None:
-        """First and last token of the answer to learn: of the first answer that whole tokens spell, if any does."""
+        """First and last token of the answer to learn: if possible, the first answer that whole tokens spell."""
         inexact = []
         for answer in example.target or ():
             text = answer.text.strip()  # a token may start with the space after the answer
@@ -194,8 +194,8 @@ class Questions:
     """Questions of a prepared split.
 
     Attributes:
-        ids: of the questions.
-        answers: texts of the right answers to each; empty if it has none, None if they are not known.
+        ids: the id of each question.
+        answers: texts of the right answers to each question; empty if it has none, None if they are not known.
     """
 
     def __init__(self, split: PreparedSplit) -> None:
@@ -216,13 +216,13 @@ class Questions:
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the right answers to all questions are known."""
+        """True if the right answers to all questions are known."""
         return all(answers is not None for answers in self.answers)
 
     @cached_property
     def by_characters(self) -> list[bool]:
-        """Whether the answers to each question are compared by characters (`scripts`): those of a passage in such a
-        script, in whatever they are written, and those that have such a character themselves."""
+        """True for each question whose answers are compared by characters (`scripts`): its passage is in such a script,
+        or one of its answers has such a character."""
         are_passages = [is_of_characters(passage) for passage in self._passages]
         return [
             are_passages[passage] or any(map(has_characters, answers or ()))
@@ -261,7 +261,7 @@ class Questions:
         return {name: values.tolist() for name, values in self.split.columns.items()}
 
     def is_blank(self, window: int) -> NDArray[np.bool_]:
-        """Whether each token of the passage in a window is only white space (tokens,)."""
+        """True for each token of the passage in a window that is only white space (tokens,)."""
         passage = self._passage_of[self.columns["question"][window]]
         first = int(self.tokens["first_token"][passage]) + self.columns["passage_token"][window]
         blank: NDArray[np.bool_] = self.tokens["is_blank"][first : first + self.columns["passage_length"][window]]
@@ -317,7 +317,7 @@ def decode(
             spans = best_of_window(questions, window, *of_members, number=n_best, max_answer_length=max_answer_length)
             candidates += [(in_window[window] + value, window, start, end) for value, start, end in spans]
         candidates.sort(key=lambda span: -span[0])
-        result.append(RankedAnswers(_different(questions, candidates, n_best), float(null[windows].min())))
+        result.append(RankedAnswers(_keep_distinct(questions, candidates, n_best), float(null[windows].min())))
     return result
 
 
@@ -330,10 +330,10 @@ def best_of_window(
     number: int = 1,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> list[tuple[float, int, int]]:
-    """The best spans of a window: log-probability, given that the window holds the answer; first and last position.
+    """The best spans of a window: log-probability if the window holds the answer, first position, last position.
 
     A span starts with a token whose best window this is and that is not blank, so that its text is not empty. There may
-    be no such span. `starts` and `ends` are each member's logits of the window's positions.
+    be no such span. `starts` and `ends` are each member's logits for the window's positions.
     """
     columns = questions.columns
     first, length = columns["passage"][window], columns["passage_length"][window]
@@ -353,10 +353,10 @@ def best_spans(
     Example: starts [0, 3, 1], ends [2, 0, 2], one span of at most 2 tokens -> the span from token 1 to 2, score 5.
 
     Returns:
-        Scores, first and last tokens; the best first; ties go to the span that starts, then ends, earlier.
+        Scores, first and last tokens, the best span first. Ties go to the span that starts, then ends, earlier.
     """
     padded = np.concatenate([ends, np.full(length - 1, -np.inf)])
-    following = np.lib.stride_tricks.sliding_window_view(padded, length)  # (P, M): ends from each start on
+    following = np.lib.stride_tricks.sliding_window_view(padded, length)  # (P, M): the ends from each start on
     sums = (starts[allowed_starts, None] + following[allowed_starts]).ravel()
     count = min(number, sums.size)
     chosen = np.sort(np.argpartition(-sums, count - 1)[:count]) if count else np.empty(0, dtype=np.int64)
@@ -375,7 +375,7 @@ def _mean_log_probabilities(members: Sequence[NDArray[np.float32]]) -> NDArray[n
     return mean
 
 
-def _different(questions: Questions, spans: Sequence[tuple[Any, ...]], number: int) -> list[Candidate]:
+def _keep_distinct(questions: Questions, spans: Sequence[tuple[Any, ...]], number: int) -> list[Candidate]:
     """The first `number` candidates with distinct texts."""
     candidates: dict[str, Candidate] = {}
     for value, window, start, end in spans:

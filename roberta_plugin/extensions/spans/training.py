@@ -19,13 +19,13 @@ _NOT_HERE = -100
 
 
 class SpanTraining(KindTraining):
-    """Finds where the answer begins and ends in each window, and whether it is there."""
+    """Learns where the answer begins and ends in each window, and if the window contains it."""
 
     means = ("span_loss", "answerable_loss")
 
     @override
     def loss(self, criterion: Criterion, outputs: Any, sample: Mapping[str, Any]) -> Loss:
-        """Both losses of `SpanLogits` (B, T); the columns are those of `extensions/spans/questions.py`.
+        """Both losses of `SpanLogits` (B, T). `extensions/spans/questions.py` describes the columns.
 
         The start and the end of the answer are each a softmax over the passage's tokens, trained on windows that
         contain the answer. Whether a window contains it is a binary classification, trained on all windows.
@@ -45,7 +45,7 @@ class SpanTraining(KindTraining):
 
 
 def between(like: Tensor, start: Tensor, stop: Tensor) -> Tensor:
-    """Which positions of `like` (B, T) lie from `start` (B,) to before `stop` (B,)."""
+    """True for the positions of `like` (B, T) that lie from `start` (B,) to before `stop` (B,)."""
     positions = torch.arange(like.size(1), device=like.device)
     return (positions >= start[:, None]) & (positions < stop[:, None])
 

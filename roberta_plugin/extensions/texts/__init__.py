@@ -2,7 +2,7 @@
 
 Pages: examples/README.benchmarks.md, examples/README.custom_task.md.
 
-classification   a text or a pair -> a label, perhaps by a threshold; how sure probabilities are
+classification   a text or a pair -> a label, perhaps by a threshold; calibration of probabilities
 multi_label      a text or a pair -> any number of labels
 regression       a text or a pair -> a number; the pairs of a question -> which is right (QNLI)
 glue  superglue  xnli   official files -> examples

@@ -1,12 +1,12 @@
 """A text or a pair -> one of several labels. `--kind pair` is this kind with two texts.
 
-Column: `label`, the number of the right label; and `question`, its number, where several texts answer the same one.
+Columns: `label`, the number of the right label, and, where several texts answer one question, `question`, its number.
 
 Example: {"text": "A fine film."} -> {"label": "1", "probability": 0.98, "probabilities": {"0": 0.02, "1": 0.98}}
 
-Are probabilities right as often as they say? A model that learned for many updates is surer than it is right. Divided
-by one number, the temperature, its logits keep their order, and so its labels, but the probabilities fit (Guo et al.
-2017, arXiv 1706.04599, sections 3 and 4.2).
+A model that was trained for many updates is overconfident: its labels are right less often than its probabilities say.
+Dividing its logits by one number, the temperature, corrects the probabilities and does not change the labels (Guo et
+al. 2017, arXiv 1706.04599, sections 3 and 4.2).
 
 Shapes: N examples of a split, C labels.
 """
@@ -132,7 +132,7 @@ class Classification(TextKind, TableKind):
 
     @property
     def selection(self) -> str:
-        """Accuracy; macro-F1 where the labels are weighted, for then the rare ones matter."""
+        """Accuracy, or macro-F1 if the labels are weighted, because rare labels then matter."""
         return "accuracy" if self.settings.get("class_weights", "none") == "none" else "macro_f1"
 
     @override
@@ -142,15 +142,17 @@ class Classification(TextKind, TableKind):
         if self.options.threshold is not None:
             check_two(self.known_labels(self.hub.num_classes(self.head_name)), "threshold")
 
+    @override
     def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
-        """See `TextKind.decode`: the most probable label; probabilities of members are averaged."""
+        """The most probable label of each example. The probabilities of the members are averaged."""
         probabilities = class_probabilities(logits_of(members))  # (N, C)
         if self.temperature is not None:
-            probabilities = tempered(probabilities, self.temperature)
+            probabilities = apply_temperature(probabilities, self.temperature)
         return _entries(probabilities, self.known_labels(probabilities.shape[1]), self.limit)
 
+    @override
     def read_target(self, row: Row, choices: tuple[str, ...]) -> str:
-        """See `TableKind.read_target`: the label as text, also in a list of one, as annotation programs write it."""
+        """The label as text. It may be in a list of one, as annotation programs write it."""
         place = f"{row.where}, the column {self.label_column!r}"
         value = alone(row.value(self.label_column, option="--label-column"), place)
         written = parse_cell(value, place) if isinstance(value, str) else value
@@ -165,8 +167,9 @@ class Classification(TextKind, TableKind):
     def split_labels(self, example: Example) -> tuple[str, ...]:
         return (example.target,)
 
+    @override
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """See `TableKind.discover`: labels, and their weights."""
+        """The labels and their weights."""
         pairs = ((example.target, example) for example in table)
         given = self.settings.get("labels")
         listed, source = given or self.numbering.names or None, "" if given else self.numbering.source
@@ -191,8 +194,9 @@ class Classification(TextKind, TableKind):
     def columns(self, example: Example) -> dict[str, Any]:
         return {"label": number_of(example.target, self.labels, example)}
 
+    @override
     def check_scoring(self, options: Any, split: PreparedSplit) -> None:
-        """See `Kind.check_scoring`: thresholds go with two labels, and are found where there are both."""
+        """Refuse thresholds unless there are two labels, and a search unless the development set has several labels."""
         super().check_scoring(options, split)
         has_one_label = split.name == "valid" and len(np.unique(np.asarray(split.columns["label"]))) < 2
         for name in options.given("score"):
@@ -200,21 +204,22 @@ class Classification(TextKind, TableKind):
                 check_two(self.labels, name)
             if name in ("tune_threshold", "calibrate") and has_one_label:
                 raise ValueError(
-                    f"--{name.replace('_', '-')} needs a development set with examples of several labels, and all of "
-                    f"{split.folder} have the same. Leave it out, or give a larger development set."
+                    f"--{name.replace('_', '-')} needs a development set with examples of several labels, and all "
+                    f"examples of {split.folder} have the same. Leave it out, or give a larger development set."
                 )
 
+    @override
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `Kind.judged`: the most probable label, or of two the one that a threshold decides for."""
+        """Predict the most probable label or, with a threshold, the second label if its probability reaches it."""
         labels, answers = self.labels, split.columns.get("label")
         right: Any = None if answers is None else np.asarray(answers)
         raw = probabilities = class_probabilities(logits_of(members))  # (N, C)
         temperature, threshold = decisions.given("temperature"), decisions.given("threshold")
         is_labelled = right is not None
         if decisions.wish("calibrate"):
-            temperature = decisions.find("temperature", lambda: fitted_temperature(raw, right), is_labelled=is_labelled)
+            temperature = decisions.find("temperature", lambda: fit_temperature(raw, right), is_labelled=is_labelled)
         if temperature is not None:
-            probabilities = tempered(raw, temperature)
+            probabilities = apply_temperature(raw, temperature)
         if metric := decisions.wish("tune_threshold"):
             check_two(labels, "tune_threshold")
             threshold = decisions.find(
@@ -232,7 +237,7 @@ class Classification(TextKind, TableKind):
 
         if right is None:
             return Outcome(entries=entries, num_examples=len(split))
-        predictions = _decided(probabilities, threshold)
+        predictions = _decide(probabilities, threshold)
         counts = metrics.confusion(right, predictions, np.ones(len(right)), num_classes=len(labels))
         scores, questions = _scores(raw) if len(labels) == 2 else None, split.columns.get("question")
 
@@ -243,9 +248,9 @@ class Classification(TextKind, TableKind):
                 values |= {name: 100 * metrics.OF_COUNTS[name](weighted) for name in ("f1", "acc_and_f1")}
                 values["roc_auc"] = 100 * metrics.roc_auc(right, scores, weights)  # the same for both labels
                 values["average_precision"] = 100 * metrics.average_precision(right, scores, weights)
-            if not self.official.is_own:  # SuperGLUE's baseline counts a label that is nowhere as 0
+            if not self.official.is_own:  # SuperGLUE's baseline counts the F1 of a label without examples as 0
                 values["macro_f1"] = 100 * float(metrics.class_f1s(weighted).mean())
-            if questions is not None:  # several answers each, as of MultiRC
+            if questions is not None:  # each with several answers, as in MultiRC
                 values["exact_match"] = 100 * metrics.exact_match(right, predictions, questions)
             f1s = 100 * metrics.class_f1s(weighted)
             return values | {name: float(f1s[number]) for name, number in self.label_metrics().items()}
@@ -276,7 +281,7 @@ def check_two(labels: Sequence[str], option: str) -> None:
         )
 
 
-def _decided(probabilities: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
+def _decide(probabilities: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
     """The number of the label of each example (N,)."""
     if threshold is None:
         return np.asarray(probabilities.argmax(axis=1))
@@ -286,9 +291,9 @@ def _decided(probabilities: NDArray[np.float64], threshold: float | None) -> NDA
 def _entries(
     probabilities: NDArray[np.float64], labels: Sequence[str], threshold: float | None
 ) -> list[dict[str, Any]]:
-    """The label of each example, its probability, and those of all labels."""
+    """The label of each example, its probability, and the probabilities of all labels."""
     answers = []
-    for row, best in zip(probabilities.tolist(), _decided(probabilities, threshold).tolist(), strict=True):
+    for row, best in zip(probabilities.tolist(), _decide(probabilities, threshold).tolist(), strict=True):
         shown = dict(zip(labels, map(rounded, row), strict=True))
         limit = {} if threshold is None else {"threshold": rounded(threshold)}
         answers.append({"label": labels[best], "probability": rounded(row[best]), **limit, "probabilities": shown})
@@ -296,18 +301,18 @@ def _entries(
 
 
 def _scores(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The log-odds of the second label (N,), finer than its probability where that is about 1."""
+    """The log-odds of the second label (N,), which differ where its probabilities are all rounded to 1."""
     logs = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
     return np.asarray(logs[:, 1] - logs[:, 0])
 
 
 NUM_BINS = 15  # section 5
-_LIMITS = (0.05, 20.0)  # of a temperature
-_STEPS = 60  # of bisection: more than float64 can tell apart
+_LIMITS = (0.05, 20.0)  # smallest and largest temperature
+_STEPS = 60  # steps of the bisection, which is then more exact than float64
 Numbers = NDArray[Any]
 
 
-def tempered(probabilities: Numbers, temperature: float) -> NDArray[np.float64]:
+def apply_temperature(probabilities: Numbers, temperature: float) -> NDArray[np.float64]:
     """The probabilities (N, C) of logits that are divided by the temperature."""
     logits = _logs(probabilities) / temperature
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -315,13 +320,14 @@ def tempered(probabilities: Numbers, temperature: float) -> NDArray[np.float64]:
     return scaled
 
 
-def fitted_temperature(probabilities: Numbers, answers: Numbers) -> float:
-    """The temperature with the smallest cross-entropy, from 0.05 to 20; 1 if every answer is the most probable one.
+def fit_temperature(probabilities: Numbers, answers: Numbers) -> float:
+    """Find the temperature with the smallest cross-entropy, from 0.05 to 20.
 
-    Then there is no error to fit: the smaller the temperature, the smaller the loss, and the worse on other data.
+    It is 1 if every right label is the most probable one. Without an error, the smallest temperature would always have
+    the smallest loss, and would make the model overconfident on other data.
 
     Args:
-        probabilities: of a model or an ensemble (N, C).
+        probabilities: the probabilities of a model or an ensemble (N, C).
         answers: the numbers of the right labels (N,).
     """
     logits = _logs(probabilities)
@@ -331,7 +337,7 @@ def fitted_temperature(probabilities: Numbers, answers: Numbers) -> float:
     low, high = np.log(_LIMITS)
     for _ in range(_STEPS):  # the derivative by 1 / temperature grows with it, so it has one zero at most
         middle = (low + high) / 2
-        mean = (tempered(probabilities, np.exp(middle)) * logits).sum(axis=1)
+        mean = (apply_temperature(probabilities, np.exp(middle)) * logits).sum(axis=1)
         low, high = (middle, high) if (mean - right).mean() > 0 else (low, middle)
     return float(np.exp((low + high) / 2))
 
@@ -342,11 +348,11 @@ def losses(probabilities: Numbers, answers: Numbers) -> NDArray[np.float64]:
 
 
 def reliability(probabilities: Numbers, answers: Numbers) -> dict[str, float]:
-    """How well the probability of the most probable label says how often it is right.
+    """Measure how close the probability of the most probable label is to how often that label is right.
 
     Returns:
-        `ece`, the expected calibration error in percent: the mean over the examples of the distance between accuracy
-        and mean probability in its bin, of 15 equally wide ones; `loss`, the mean cross-entropy in nats.
+        `ece`, the expected calibration error in percent: the distance between the accuracy and the mean probability in
+        each of 15 bins of equal width, averaged over the examples. `loss`, the mean cross-entropy in nats.
     """
     best = probabilities.max(axis=1)
     is_right = probabilities.argmax(axis=1) == answers

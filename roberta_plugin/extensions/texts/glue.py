@@ -1,7 +1,7 @@
 """GLUE (Wang et al. 2019, arXiv 1804.07461): official files, columns, labels, metrics, submission.
 
-CoLA's train and dev files have no header line, its test file has one. WNLI is solved by competing phrases, and is with
-these.
+CoLA's train and dev files have no header line, its test file has one. WNLI is in another extension, which compares
+phrases in place of the pronoun.
 """
 
 from __future__ import annotations
@@ -114,10 +114,10 @@ _ROWS = (
         FILES["MNLI"],
         test_rows={"test": 9796, "test_mismatched": 9847, "ax": 1104},
         on_hub=("nyu-mll/glue", "mnli"),
-        metrics_of={"ax": ("mcc", "accuracy")},  # for three classes R_3
+        metrics_of={"ax": ("mcc", "accuracy")},  # for three classes, mcc is R_3
         paper={
             **paper_numbers("accuracy", large=90.2, base=87.6, test=90.8),
-            "valid_mismatched": paper_numbers("accuracy", large=90.2)["valid"],  # in Table 5 alone
+            "valid_mismatched": paper_numbers("accuracy", large=90.2)["valid"],  # only Table 5 has it
             "test_mismatched": paper_numbers("accuracy", test=90.2)["test"],
         },
     ),

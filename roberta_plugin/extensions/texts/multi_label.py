@@ -1,6 +1,6 @@
-"""A text or a pair -> any number of labels, also none: those whose probability reaches a threshold.
+"""A text or a pair -> the labels whose probability reaches a threshold: any number of labels, also none.
 
-Column: `labels`, 1 for each label that the example has and 0 for the others (C,).
+Column: `labels`, 1 for each label that the example has and 0 for the other labels (C,).
 
 Example: {"text": "A witty thriller."} -> {"labels": ["comedy", "thriller"], "probabilities": {"comedy": 0.8, ...}}
 
@@ -95,8 +95,10 @@ class MultiLabel(TextKind, TableKind):
     def label_metrics(self) -> dict[str, int]:
         return {tuned(of_label("f1", label)): number for number, label in enumerate(self.labels)}
 
+    @override
+    @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
-        """See `Kind.constant`: the most frequent label alone."""
+        """Outputs that give the most frequent label alone."""
         most_frequent = np.asarray(train.columns["labels"]).sum(axis=0).argmax()
         return RawOutputs(logits=2 * certain(logits_of([outputs])[0].shape, most_frequent) - 100)
 
@@ -110,17 +112,20 @@ class MultiLabel(TextKind, TableKind):
         super().open()
         self.limit = self.number("threshold")
 
+    @override
     def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
-        """See `TextKind.decode`: the labels above the threshold of the open model."""
+        """The labels whose probability reaches the threshold of the open model."""
         probabilities = label_probabilities(members)
         return list(_entries(probabilities, self.known_labels(probabilities.shape[1]), self.limit))
 
+    @override
     def is_labelled(self, row: Row) -> bool:
-        """See `TableKind.is_labelled`; an empty list of labels says that the row has none."""
+        """True if the row has all columns of labels. An empty list says that none of the labels fits."""
         return all(column in row.values for column in self.settings["label_column"])
 
+    @override
     def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[str, ...]:
-        """See `TableKind.read_target`: the labels of the row."""
+        """The labels of the row."""
         columns = self.settings["label_column"]
         if len(columns) > 1:
             return tuple(column for column in columns if self._is_present(row, column))
@@ -146,8 +151,9 @@ class MultiLabel(TextKind, TableKind):
                 )
         return tuple(dict.fromkeys(labels))
 
+    @override
     def with_numbers(self, path: Path, rows: Sequence[Row], *, is_train: bool) -> Self:
-        """See `TableKind.with_numbers`; refuses lists of which some are vectors, and some numbers of labels."""
+        """This kind for the rows of a table. A table that mixes vectors of 0 and 1 with label numbers is refused."""
         made = super().with_numbers(path, rows, is_train=is_train)
         columns, names = self.settings["label_column"], self.settings.get("labels") or ()
         if made.numbering.names or not names or len(columns) != 1:
@@ -157,9 +163,10 @@ class MultiLabel(TextKind, TableKind):
         numbers = [row for row, cell in lists if len(cell) != len(names) and None not in map(whole_number, cell)]
         if vector is not None and numbers and not {"0", "1"} <= set(names):
             raise ValueError(
-                f"{numbers[0].where}: {short(numbers[0].values[columns[0]])} in the column {columns[0]!r} is no vector "
-                f"of {len(names)} numbers, as {short(vector.values[columns[0]])} of line {vector.line} may be. If they "
-                f"are numbers of labels, give {OPTION} {' '.join(names)} instead of --labels; else write vectors alone."
+                f"{numbers[0].where}: {short(numbers[0].values[columns[0]])} in the column {columns[0]!r} is not a "
+                f"vector of {len(names)} numbers, but {short(vector.values[columns[0]])} in line {vector.line} may be "
+                f"one. If the column lists the numbers of labels, give {OPTION} {' '.join(names)} instead of --labels. "
+                "Otherwise, write a vector into every row."
             )
         if vector is not None and all(len({*map(str, cell)}) == len(cell) for _, cell in lists):
             logger.warning(
@@ -169,11 +176,11 @@ class MultiLabel(TextKind, TableKind):
         return made
 
     def _list_in(self, row: Row, column: str) -> list[Any]:
-        """The entries of a list; empty for what is none."""
+        """The entries of a list; empty for a cell that is not a list."""
         try:
             return values_of(row, column, separator=self.settings["label_separator"] or SEPARATOR) or []
         except (ValueError, KeyError):
-            return []  # which `read_target` names
+            return []  # `read_target` reports it
 
     @staticmethod
     def _is_present(row: Row, column: str) -> bool:
@@ -191,8 +198,9 @@ class MultiLabel(TextKind, TableKind):
         labels: tuple[str, ...] = example.target
         return labels
 
+    @override
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """See `TableKind.discover`: labels, and the weights of their presence."""
+        """The labels, and the weights of their presence."""
         columns = self.settings["label_column"]
         if self.settings["label_separator"] is None and not self.settings.get("labels") and len(columns) == 1:
             _check_separator(table)
@@ -222,8 +230,9 @@ class MultiLabel(TextKind, TableKind):
             present[number_of(label, self.labels, example)] = 1
         return {"labels": present}
 
+    @override
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `Kind.judged`: the labels above the threshold."""
+        """Predict the labels whose probability reaches the threshold."""
         labels, probabilities = self.labels, label_probabilities(members)
         answers = split.columns.get("labels")
         right: Any = None if answers is None else np.asarray(answers, dtype=bool)
@@ -258,7 +267,7 @@ class MultiLabel(TextKind, TableKind):
 
 
 def _check_separator(table: Sequence[Example]) -> None:
-    """Refuse labels that another separator than a comma seems to divide: no row has two labels, as it is."""
+    """Refuse labels if no row has two of them, and some seem to be divided by another separator than a comma."""
     if any(len(example.target) > 1 for example in table):
         return
     for example in table:

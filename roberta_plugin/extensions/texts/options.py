@@ -23,7 +23,7 @@ class TextTableOptions(TaskOptions):
         delimiter: str | None
 
     positive_label: str | None = option(
-        "classification: of two labels, the one that f1, average_precision and thresholds are of",
+        "classification with two labels: the label for f1, average_precision and thresholds",
         default_text="the second",
         goes_with=_LABELS,
         metavar="LABEL",
@@ -42,8 +42,8 @@ class TextTableOptions(TaskOptions):
         nargs="+",
     )
     tune_threshold: str | None = option(
-        "classification: instead of --threshold, the one with the best value of this metric on the development set; f1 "
-        "is that of --positive-label",
+        "classification: use the threshold with the best value of this metric on the development set; f1 is the F1 of "
+        "--positive-label",
         stage="score",
         goes_with=_LABELS,
         excludes=("threshold",),
@@ -66,18 +66,18 @@ class TextTableOptions(TaskOptions):
     )
 
     def __post_init__(self) -> None:
-        """Check the values; a prepared folder may record the weights as one text."""
+        """Check the values. A prepared folder may record the weights as one text."""
         if isinstance(self.class_weights, str):
             object.__setattr__(self, "class_weights", (self.class_weights,))
         super().__post_init__()
         kind = self.kind or "classification"
         if self.class_weights not in (None, ("none",)) and kind not in kinds_with("class_weights"):
-            raise ValueError(f"--class-weights goes with labels, and --kind {kind} has none of its own: leave it out.")
+            raise ValueError(f"--class-weights goes with labels, and --kind {kind} has no labels: leave it out.")
         if kind == "pair" and self.text_pair_column is None:
             raise ValueError("--kind pair needs --text-pair-column: the column of the second text.")
 
     def recorded(self) -> dict[str, Any]:
-        """What the prepared folder records, of whichever kind."""
+        """The settings that a prepared folder of any kind records."""
         return {
             **super().recorded(),
             "label_separator": self.label_separator,
@@ -93,8 +93,8 @@ class TextPredictOptions(Checked):
 
     threshold: float | None = setting(
         None,
-        "multi_label: probability from which a label is given; classification: of two labels, that from which the "
-        "second is given",
+        "multi_label: predict a label if its probability reaches this; classification: the same for the second of two "
+        "labels",
         default_text="as --null-threshold",
         metavar="P",
         smallest=0,
@@ -102,8 +102,8 @@ class TextPredictOptions(Checked):
     )
     temperature: float | None = setting(
         None,
-        "classification: what the logits are divided by",
-        default_text="what `roberta finetune --calibrate` found, else 1",
+        "classification: divide the logits by this number",
+        default_text="the temperature that `roberta finetune --calibrate` found, else 1",
         metavar="T",
         above=0,
     )

@@ -1,20 +1,20 @@
 """A text or a pair -> a number, on a scale of your own or of a task; or which pairs of a question are right (QNLI).
 
-Column: `label`, the number as the table has it. Of tables of your own, the model learns (number - mean) / deviation,
-with the mean and the standard deviation of the training set, so that the scale does not matter; both are settings, and
-undone in predictions. Of STS-B, they are 0 and 5.
+Column: `label`, the number as the table has it. The model learns (number - mean) / deviation, so that the scale does
+not matter. In tables of your own, these are the mean and the standard deviation of the training set; in STS-B, 0 and 5.
+Both are recorded as settings, and predictions are converted back to the table's scale.
 
 Example: {"text": "A plane takes off.", "text_pair": "An air plane is taking off."} -> {"score": 4.9}
 
 `PairRanking`: each pair of a question has a logit, and the best one wins. "None of them" takes part with the logit 0.
-This fixes the level of the logits, so that the only pair of a question can be judged too, by the sign of its logit: the
-official files have few such pairs, parts of them have many. A new pair is predicted as a number.
+This fixes the level of the logits. So the sign of the logit decides about a question with a single pair: the official
+files have few such questions, parts of these files have many. A new pair is predicted as a number.
 
 QNLI was made by pairing each question of SQuAD with sentences of its paragraph: one that answers it and, in most
 cases, one that does not (paper section 5.1).
 
-Columns: `question`, the number of the question; `answer`, 0 if the pair is right, else 1; in training, where an example
-is a question with all its sentences, which of them is right, or their number if none is.
+Columns: `question`, the number of the question, and `answer`, 0 if the pair is right, else 1. In training, an example
+is a question with all its sentences, and `answer` is the index of the right sentence, or their number if none is right.
 
 Example: the pairs of a question have the logits 1.2 and 0.3 -> the first sentence is the answer (`decide`: [1, 0]).
 
@@ -53,14 +53,14 @@ from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import number_in, number_remedy
 from roberta_plugin.tables import Row, short
 
-_NUMBERS_DIFFER = 0.01  # standard deviation
+_NUMBERS_DIFFER = 0.01  # smallest standard deviation of outputs that differ
 
 
 class Regression(TextKind, TableKind):
     """Squared error of the standardized number."""
 
     _has_negative = _are_unknown = False
-    """Whether the training table has numbers below 0; whether all numbers of a table stand for unknown ones."""
+    """True if the training table has numbers below 0; and true if each number of a table says that it is not known."""
 
     name = "regression"
     decides = "scores"
@@ -87,8 +87,9 @@ class Regression(TextKind, TableKind):
     def is_constant(self, split: PreparedSplit) -> bool:
         return len(split) > 1 and "label" in split.columns and bool(np.ptp(split.columns["label"]) == 0)
 
+    @override
     def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
-        """See `Kind.only_answer`; numbers are on a scale of about 1."""
+        """Outputs are standardized: their deviation is about 1 unless the model gives the same number to all inputs."""
         (logits,) = logits_of([outputs])
         return "the same number" if len(logits) > 1 and logits.std() < _NUMBERS_DIFFER else None
 
@@ -107,35 +108,37 @@ class Regression(TextKind, TableKind):
         super().open()
         self.check_one_output()
 
+    @override
     def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
-        """See `TextKind.decode`: the number, within the limits of an official task."""
+        """The number, within the limits of an official task."""
         numbers = np.mean([each[:, 0] for each in logits_of(members)], axis=0)
         if self.official.limits is not None:
             numbers = numbers.clip(*self.official.limits)
         return [{"score": round(number, 6)} for number in numbers.tolist()]
 
+    @override
     def with_numbers(self, path: Path, rows: Sequence[Row], *, is_train: bool) -> Self:
-        """See `TableKind.with_numbers`: -1 in all rows of a test table is no number where no other one is below 0."""
+        """If no number of the training table is below 0, a test table with -1 in all rows has no labels."""
         made = copy.copy(self)
-        numbers = [self._number_in(row.values.get(self.label_column)) for row in rows]
+        numbers = [self._parse_number(row.values.get(self.label_column)) for row in rows]
         if is_train:
             made._has_negative = any(number < 0 for number in numbers)
         else:
             made._are_unknown = not self._has_negative and all(number == NO_LABEL for number in numbers)
         return made
 
+    @override
     def is_marked(self, row: Row) -> bool:
-        """See `TableKind.is_marked`."""
         return self._are_unknown
 
-    def _number_in(self, value: Any) -> float:
+    def _parse_number(self, value: Any) -> float:
         return number_in(value, decimal=self.settings.get("decimal") or ".")
 
+    @override
     def read_target(self, row: Row, choices: tuple[str, ...]) -> float:
-        """See `TableKind.read_target`: the number."""
         value = row.value(self.label_column, option="--label-column")
         decimal = self.settings.get("decimal") or "."
-        number = self._number_in(value)
+        number = self._parse_number(value)
         if math.isnan(number):
             raise ValueError(
                 f"{row.where}: the column {self.label_column!r} must hold a number, found {short(value)}. Correct the "
@@ -143,8 +146,9 @@ class Regression(TextKind, TableKind):
             )
         return number
 
+    @override
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """See `TableKind.discover`: mean and standard deviation."""
+        """The mean and the standard deviation of the numbers."""
         numbers = np.array([example.target for example in train])
         if numbers.min() == numbers.max():
             raise ValueError(f"{table[0].path}: every row has the number {numbers[0]:g}, so there is nothing to learn.")
@@ -161,8 +165,9 @@ class Regression(TextKind, TableKind):
     def columns(self, example: Example) -> dict[str, Any]:
         return {"label": float(example.target)}
 
+    @override
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `Kind.judged`: numbers on the scale of the table; those of an official task as its files have them."""
+        """Predict numbers on the scale of the table; in an official task within its limits and with three decimals."""
         mean, deviation = self.scale
         predictions: NDArray[np.float64] = np.mean([each[:, 0] for each in logits_of(members)], axis=0)
         predictions = predictions * deviation + mean
@@ -186,7 +191,7 @@ class Regression(TextKind, TableKind):
         )
 
 
-_SEED = 1  # for drawing rival sentences, so that the folder is reproducible
+_SEED = 1  # rival sentences are drawn with it, so that the folder is reproducible
 
 
 class PairRanking(Regression):
@@ -194,7 +199,7 @@ class PairRanking(Regression):
 
     name = "pair_ranking"
     learns_numbers = False
-    hugging_face = None  # to others, its head is that of a regression
+    hugging_face = None  # its head is exported as that of a regression
 
     @property
     @override
@@ -209,13 +214,15 @@ class PairRanking(Regression):
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
         return TextKind.constant(self, outputs, train)
 
+    @override
     def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> None:
-        """See `Kind.only_answer`: scores are compared with each other."""
+        """None: only differences between scores matter."""
 
+    @override
     def write(
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Kind.write`; an example of the training split is a question with the sentences that compete."""
+        """Write a split. An example of the training split is a question with the sentences that compete."""
         if split.name != "train":
             return super().write(split, examples, encoder, max_length=max_length)
         groups = training_groups(list(examples), right_label=self.labels[1], seed=_SEED)
@@ -230,8 +237,9 @@ class PairRanking(Regression):
     def columns(self, example: Example) -> dict[str, Any]:
         return {"answer": 1 - number_of(example.target, self.labels, example)}
 
+    @override
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `Kind.judged`: the second label for the pairs that are right, the first for the others."""
+        """Predict the second label for pairs that are right, and the first label for all other pairs."""
         beside_none = [np.concatenate([each, np.zeros_like(each)], axis=1) for each in logits_of(members)]
         predictions = decide(class_probabilities(beside_none)[:, 0] - 0.5, split.columns["question"])
         answers = split.columns.get("answer")
@@ -261,14 +269,14 @@ class Group:
 
     question: str
     sentences: tuple[str, ...]
-    answer: int  # which one is right; len(sentences) if none is
+    answer: int  # index of the right sentence; len(sentences) if none is right
 
 
 def training_groups(rows: Sequence[Example], *, right_label: str, seed: int) -> list[Group]:
     """Rows of the training set -> groups, in the order in which the questions appear.
 
     A sentence that answers its question competes with the question's other sentences or, if there are none, with a
-    sentence drawn from those of other questions. A pure function of rows and seed.
+    sentence drawn from other questions. A pure function of rows and seed.
     """
     sentences = [row.texts[1] for row in rows]
     groups = []
@@ -281,13 +289,13 @@ def training_groups(rows: Sequence[Example], *, right_label: str, seed: int) -> 
         if not right:
             groups.append(Group(question, wrong, len(wrong)))
             continue
-        rivals = wrong or _drawn(sentences, set(members), seed=(seed, number))
+        rivals = wrong or _draw_rival(sentences, set(members), seed=(seed, number))
         groups += [Group(question, (sentence, *rivals), 0) for sentence in right]
     return groups
 
 
-def _drawn(sentences: Sequence[str], excluded: set[int], *, seed: tuple[int, int]) -> tuple[str, ...]:
-    """A sentence of another question, or none if there is no other question."""
+def _draw_rival(sentences: Sequence[str], excluded: set[int], *, seed: tuple[int, int]) -> tuple[str, ...]:
+    """Draw a sentence of another question; without another question, there is none."""
     if len(excluded) == len(sentences):
         return ()
     rng = np.random.default_rng(seed)

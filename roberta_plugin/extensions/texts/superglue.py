@@ -36,7 +36,7 @@ _PREMISE = _columns("premise", "hypothesis")
 
 
 def _rte(row: Row) -> tuple[str, ...]:
-    """AX-b, a diagnostic set, calls the two sentence1 and sentence2."""
+    """Premise and hypothesis; in AX-b, a diagnostic set, the columns are called sentence1 and sentence2."""
     return (_columns("sentence1", "sentence2") if "sentence1" in row.values else _PREMISE)(row)
 
 
@@ -48,10 +48,10 @@ def _wic(row: Row) -> tuple[str, ...]:
     Raises:
         ValueError: naming the place, if a field is not as it should be or an index lies outside of its sentence.
     """
-    return _marked(row, "1"), _marked(row, "2")
+    return _mark_word(row, "1"), _mark_word(row, "2")
 
 
-def _marked(row: Row, which: str) -> str:
+def _mark_word(row: Row, which: str) -> str:
     sentence, start, end = row.text(f"sentence{which}"), row.number(f"start{which}"), row.number(f"end{which}")
     if not start < end <= len(sentence):
         raise ValueError(
@@ -62,7 +62,7 @@ def _marked(row: Row, which: str) -> str:
 
 
 def _read_multirc(row: Row, *, labelled: bool) -> Iterator[Example]:
-    """Each answer to each question about a paragraph: is it right? Several answers of a question may be."""
+    """Each answer to each question about a paragraph, with its label. A question may have several right answers."""
     passage = row.object_of("passage")
     paragraph = strip(passage.text("text"))
     for question in passage.objects_of("questions"):
@@ -108,7 +108,7 @@ _ROWS = (
         test_rows={"test": 250},
         on_hub=("aps/super_glue", "cb"),
         texts_of=_PREMISE,
-        labels=("contradiction", "neutral", "entailment"),  # in MNLI's order
+        labels=("contradiction", "neutral", "entailment"),  # the order of MNLI
         metrics=("accuracy", "macro_f1"),
         official="accuracy",
         starts_from="MNLI",

@@ -1,6 +1,6 @@
 """The losses of texts and pairs: labels, numbers, and sentences of a question that compete (QNLI).
 
-Shapes: B examples in the batch, S sequences of all of them, C classes, O = S - B + 1 sentences of a question.
+Shapes: B examples in the batch, S sequences of all examples, C classes, O = S - B + 1 sentences of a question.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class ClassificationTraining(KindTraining):
     def loss(self, criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
         """Cross-entropy of logits (B, C).
 
-        With weights of the labels, each example counts as much as its label, in the loss and in the number of examples:
-        an update then has the gradient of torch's weighted mean over its whole batch.
+        With weights of the labels, each example counts with the weight of its label, in the loss and in the number of
+        examples. An update then has the gradient of torch's weighted mean over its whole batch.
         """
         logits = outputs.float()
         labels, weights = sample["columns"]["label"].long(), criterion.label_weights(logits)
@@ -37,7 +37,7 @@ class MultiLabelTraining(KindTraining):
 
     @override
     def loss(self, criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
-        """Binary cross-entropy of logits (B, C), the mean over labels; a label's weight is that of its presence."""
+        """Binary cross-entropy of logits (B, C), averaged over labels. A label's weight counts where it is present."""
         logits = outputs.float()
         labels, weights = sample["columns"]["labels"].to(logits.dtype), criterion.label_weights(logits)  # (B, C), (C,)
         loss = F.binary_cross_entropy_with_logits(logits, labels, pos_weight=weights, reduction="sum") / labels.size(1)
@@ -51,7 +51,7 @@ class RegressionTraining(KindTraining):
 
     @override
     def loss(self, criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
-        """Squared error of outputs (B, 1) to the labels: STS-B's from 0 to 1, own ones with mean 0 and deviation 1."""
+        """Squared error of outputs (B, 1) to labels from 0 to 1 (STS-B) or with mean 0 and deviation 1 (your own)."""
         mean, deviation = self.kind.scale
         labels = ((sample["columns"]["label"] - mean) / deviation).float()
         return Loss(F.mse_loss(outputs[:, 0].float(), labels, reduction="sum"), len(labels))

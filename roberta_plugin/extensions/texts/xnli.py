@@ -4,8 +4,8 @@
     xnli.dev.tsv            language  gold_label  ...  sentence1  sentence2  ...  (XNLI 1.0)        valid, of --language
     xnli.test.tsv           the same                                                                test_ar ... test_zh
 
-The checkpoint is chosen by the development set of the language that is trained on, so that the others are zero-shot
-("cross-lingual transfer" of XLM-R, Conneau et al. 2020, section 5.2 and table 1).
+The checkpoint is chosen by the development set of the training language, so that results in the other languages are
+zero-shot ("cross-lingual transfer" of XLM-R, Conneau et al. 2020, section 5.2 and table 1).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _XNLI = TsvFiles(
 
 
 def xnli_files(raw: Path, options: XnliOptions) -> dict[str, list[Path]]:
-    """`Benchmark.files`; `raw` holds the files themselves or the folders of the two official archives."""
+    """`Benchmark.files`. The folder `raw` holds the files themselves or the folders of the two official archives."""
     training = f"multinli.train.{options.language or 'en'}.tsv"
     names = {
         "train": [f"{folder}{training}" for folder in ("", "XNLI-MT-1.0/multinli/", "multinli/")],

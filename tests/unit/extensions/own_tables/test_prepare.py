@@ -625,7 +625,7 @@ def test_numbers_of_several_labels_and_of_tags_have_names(prepare_table, tmp_pat
     columns = np.concatenate([np.asarray(prepared.split(name).columns["labels"]) for name in ("train", "valid")])
     assert len(columns) == 40 and columns.sum(axis=0).tolist() == [20, 10, 10]
     two = [{"text": f"row {n}", "label": ([0, 1], [1], [0], [])[n % 4]} for n in range(40)]
-    with pytest.raises(ValueError, match=r"line 2: \[1\] .* is no vector of 2 numbers.* give --label-names joy fear"):
+    with pytest.raises(ValueError, match=r"line 2: \[1\] .* is not a vector of 2 numbers.* give --label-names joy fear"):
         prepare_table("multi-label", rows=two, labels=("joy", "fear"))
     vectors = [{"text": f"row {n}", "label": ([0, 1], [1, 0])[n % 2]} for n in range(40)]
     prepare_table("multi-label", rows=vectors, labels=("joy", "fear"))

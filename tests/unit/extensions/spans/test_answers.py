@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.extensions.spans.answers import NO_PLACE, SquadAnswer, placed, written_answers
+from roberta_plugin.extensions.spans.answers import NO_PLACE, SquadAnswer, place_answer, parse_answers
 from roberta_plugin.extensions.spans.benchmarks import examples
 from roberta_plugin.extensions.spans.kind import QuestionAnswering
 from roberta_plugin.extensions.spans.options import SquadOptions
@@ -31,7 +31,7 @@ SETTINGS = {"text_column": "context", "text_pair_column": "question", "label_col
     ids=str,
 )
 def test_every_notation_gives_texts_and_places(value, found):
-    assert written_answers(value, "answers", "x.jsonl, line 1") == found
+    assert parse_answers(value, "answers", "x.jsonl, line 1") == found
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_every_notation_gives_texts_and_places(value, found):
 )
 def test_other_notations_are_refused_with_their_place(value):
     with pytest.raises(ValueError, match=r"x.jsonl, line 1: answers"):
-        written_answers(value, "answers", "x.jsonl, line 1")
+        parse_answers(value, "answers", "x.jsonl, line 1")
 
 
 def of_row(**values):
@@ -84,9 +84,9 @@ def test_offsets_in_other_units_are_found_nearby():
     context = "\U0001f642 \u00e9t\u00e9: the boat, the boat"
     right = context.index("the boat")
     for start in (len(context[:right].encode()), len(context[:right].encode("utf-16-le")) // 2):
-        found = placed(context, "the boat", start)
+        found = place_answer(context, "the boat", start)
         assert found == SquadAnswer("the boat", right, start) and found.is_doubtful
-    assert placed(context, "nowhere", 3).start == NO_PLACE
+    assert place_answer(context, "nowhere", 3).start == NO_PLACE
 
 
 ROW = {"id": "a", "title": "t", "context": CONTEXT, "question": "What?"}
@@ -122,7 +122,7 @@ def test_files_of_other_programs_are_read_as_squads(tmp_path, name, task):
         content = content.replace('"id": "a"', '"id": "a", "is_impossible": false')
     path.write_text(content)
     if task == "squad2" and name == "MRQA":
-        with pytest.raises(ValueError, match=r"lacks is_impossible.*use the task squad1"):
+        with pytest.raises(ValueError, match=r"has no is_impossible.*use the task squad1"):
             list(examples(task, "train", [path], SquadOptions()))
         return
     (found,) = examples(task, "train", [path], SquadOptions())

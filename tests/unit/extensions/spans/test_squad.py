@@ -299,4 +299,4 @@ def test_answers_that_fit_no_window_are_counted(tmp_path, caplog):
         write_prepared(dev, raw=dev / "raw")
     train, valid = (record.message for record in caplog.records if "fit into no window" in record.message)
     assert train.startswith("train: the answers to 1 of 2 questions fit into no window, so that all their windows are ")
-    assert valid.startswith("valid: the answers to 1 of 2 questions fit into no window, so that no model can give them")
+    assert valid.startswith("valid: the answers to 1 of 2 questions fit into no window, so that no model can find them")

@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from roberta_plugin.extensions.texts.classification import fitted_temperature, losses, reliability, tempered
+from roberta_plugin.extensions.texts.classification import fit_temperature, losses, reliability, apply_temperature
 
 
 def example(seed, *, scale=3.0, num_classes=3):
@@ -26,9 +26,9 @@ def test_the_temperature_has_the_smallest_loss_and_keeps_the_order(seed, scale):
         return -logs[np.arange(200), answers].mean()
 
     wanted = scipy.optimize.minimize_scalar(loss, bounds=(-3, 3), method="bounded", options={"xatol": 1e-9})
-    temperature = fitted_temperature(probabilities, answers)
+    temperature = fit_temperature(probabilities, answers)
     assert temperature == pytest.approx(np.exp(wanted.x), rel=1e-5)
-    scaled = tempered(probabilities, temperature)
+    scaled = apply_temperature(probabilities, temperature)
     np.testing.assert_allclose(scaled, scipy.special.softmax(logits / temperature, axis=1), atol=1e-12)
     assert (scaled.argmax(axis=1) == logits.argmax(axis=1)).all()
     assert losses(scaled, answers).mean() == pytest.approx(wanted.fun) and wanted.fun <= loss(0)
@@ -45,9 +45,9 @@ def test_the_calibration_error_is_that_of_a_plain_loop():
             total += inside.mean() * abs(is_right[inside].mean() - best[inside].mean())
     found = reliability(probabilities, answers)
     assert found["ece"] == pytest.approx(100 * total) and found["ece"] > 10
-    calmed = reliability(tempered(probabilities, fitted_temperature(probabilities, answers)), answers)
+    calmed = reliability(apply_temperature(probabilities, fit_temperature(probabilities, answers)), answers)
     assert calmed["ece"] < found["ece"] / 2 and calmed["loss"] < found["loss"]
 
 
 def test_without_an_error_there_is_nothing_to_fit():
-    assert fitted_temperature(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 1])) == 1.0
+    assert fit_temperature(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 1])) == 1.0
