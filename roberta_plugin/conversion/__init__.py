@@ -1,21 +1,21 @@
 """Models from and for other programs: Hugging Face, fairseq without this plugin, and those of extensions.
 
-settings                 of `roberta export` and `roberta import`
+settings                 settings of `roberta export` and `roberta import`
 convert                  the first two as procedures
 pretrained               a file or folder of any format -> a portable model, and the model itself
 portable                 a model on its way between formats, and its heads
-named_models             org/name of the Hugging Face hub, roberta.base and its like <-> files
+named_models             org/name of the Hugging Face hub, roberta.base and similar names <-> files
 model_files              a path -> its format, checkpoint, dict.txt and tokenizer
 
-formats                  what a format of `--to` says and does; `registry.FORMATS` has all
+formats                  the base class of formats of `--to`; `registry.FORMATS` has all
 fairseq_format           checkpoints of any year, archives           <-> portable
 huggingface              a folder of Hugging Face                    <-> portable, by these parts:
 huggingface_model        config.json, names of parameters            <-> options, our names
-families                 of these two, what other classes than RoBERTa's have otherwise (`registry.FAMILIES`):
-portable_code            any other model of ours, with its code:
+families                 differences of other classes than RoBERTa's in these two (`registry.FAMILIES`)
+portable_code            any other model of ours, with its code
 modeling_roberta_plugin  classes of transformers, which an export copies into its folder
-huggingface_tokenizers   a tokenizer                                 ->  tokenizer.json and its like
-fields                   what becomes of each field of these files
-comparison               an imported model and the other program       ->  the same answers, or a refusal
-model_card               README.md of an export, with code by which transformers gives its answers
+huggingface_tokenizers   a tokenizer                                 ->  tokenizer.json and similar files
+fields                   rules for each field of these files
+comparison               an imported model and the other program     ->  the same answers, or a refusal
+model_card               README.md of an export, with code for transformers
 """

@@ -1,13 +1,14 @@
-"""An imported model beside the program that it comes from, where that is installed: the same ids and the same answers?
+"""Compares an imported model with the program that it comes from, if that is installed: ids and answers must be equal.
 
-A handful of texts goes through both tokenizers and both models. A difference is refused with its size, whatever it
-comes from: a field of a file that the tables of fields do not know, an odd tokenizer, or a fault of the reading.
+A handful of texts goes through both tokenizers and both models. A difference is refused with its size, whatever its
+cause is: a field of a file that the tables of fields do not know, an unusual tokenizer, or a fault of our reading.
 
-Why there are tables as well (`fields`, `data/tokenizers/huggingface_fields`): of 391 folders with odd fields, from
-public reports and tests, 38 had other answers than the other program. The tables refused 32 and named 4 (now 6),
-this check refused 37; of six faults in our own reading the tables noticed none, this check all. But it needs the other
-program, and it sees one version of it: transformers 5 leaves out steps of tokenizer.json that other versions and
-programs follow. 50 folders that it reads as we do are therefore refused by their tables alone.
+There are tables as well (`fields`, `data/tokenizers/huggingface_fields`), for these reasons. Of 391 folders with
+unusual fields, from public reports and tests, 38 gave other answers than the other program. The tables refused 32 of
+them and warned of 4 (now 6); this check refused 37. Of six faults in our own reading, the tables noticed none, and this
+check all. But the check needs the other program, and only sees one version of it: transformers 5 leaves out steps of
+tokenizer.json that other versions and programs follow. So 50 folders that it reads as we do are only refused by the
+tables.
 
 Shapes: B texts, T positions, D model dimension, V vocabulary.
 """
@@ -48,10 +49,10 @@ TEXTS = (
 )
 """White space, accents, scripts, digits, emoji, and a long text.
 
-What both sides are known to read otherwise is not among them: see the notes of an import.
+They leave out texts that both sides are known to read differently: see the notes of an import.
 """
-TOLERANCE = 1e-3  # of the largest number
-KERNELS = "sdpa"  # whatever config.json says, which can name code at the hub
+TOLERANCE = 1e-3  # largest difference, as a share of the largest number
+KERNELS = "sdpa"  # overrides config.json, which can name code at the hub
 UNTRUSTED: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _LONGEST = 300  # positions; longer than the windows of ModernBERT
 
@@ -59,10 +60,13 @@ _LONGEST = 300  # positions; longer than the windows of ModernBERT
 def compare(
     model: PortableModel, *, adapt: Callable[[Any], Any] | None = None, base: PortableModel | None = None
 ) -> str:
-    """Refuse a model that answers otherwise than its folder in transformers; why it was not compared, or empty.
+    """Refuse a model whose answers differ from its folder in transformers.
 
     `adapt` adds an adapter to the model of transformers, and `base` is ours without it, as the files of other formats
     in the folder describe it.
+
+    Returns:
+        The reason why it was not compared, for the user; empty if it was, or if nobody has to know.
 
     Raises:
         ValueError: with the size of the difference.
@@ -71,12 +75,12 @@ def compare(
     if model.source != "huggingface" or not is_installed("transformers"):
         return ""
     if model.path.is_file() and model.path.name not in (WEIGHTS, OLD_WEIGHTS):
-        return ""  # other weights than the folder's
+        return ""  # transformers would read other weights of the folder
     if read_config(folder).get("auto_map"):
         return ""  # code of other authors is not run
     forms = list(formats_in(folder))
     if any(form.changes_answers for form in forms):
-        return ""  # as a note says
+        return ""  # a note says so
     try:
         with _quiet():
             _compare_ids(model, folder)
@@ -94,7 +98,7 @@ class _NotOpenedError(Exception):
 
 @contextlib.contextmanager
 def other_program() -> Iterator[None]:
-    """What is done by the other program; its errors are its own."""
+    """A context for calls of the other program, whose errors are not ours."""
     try:
         yield
     except Exception as error:
@@ -114,7 +118,7 @@ def _order(model: PortableModel) -> Any:
 
 
 def _compare_ids(model: PortableModel, folder: Path) -> None:
-    """Compare the ids of texts, without the symbols around them, about which there is a note."""
+    """Compare the ids of texts without the special symbols around them: a note reports differences of those."""
     texts = [as_read(text, "stripped" if model.white_space == "kept" else model.white_space) for text in TEXTS]
     with other_program():
         from transformers import AutoTokenizer
@@ -128,14 +132,19 @@ def _compare_ids(model: PortableModel, folder: Path) -> None:
             pairs = zip(ours, wanted, strict=False)
             at = next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(ours), len(wanted)))
             raise ValueError(
-                f"{folder}: the tokenizer gives other ids here than in transformers: {text[:40]!r} has "
-                f"{len(ours)} tokens, and there {len(wanted)}; from token {at} on they are {ours[at : at + 3]}, and "
-                f"there {wanted[at : at + 3]}. Use it with transformers, or import it with --no-comparison."
+                f"{folder}: the tokenizer gives other ids here than in transformers: {text[:40]!r} has {len(ours)} "
+                f"tokens here and {len(wanted)} there; from token {at} on, they are {ours[at : at + 3]} here and "
+                f"{wanted[at : at + 3]} there. Use it with transformers, or import it with --no-comparison."
             )
 
 
 def _compare_answers(model: PortableModel, folder: Path, adapt: Callable[[Any], Any] | None) -> None:
-    """Compare the logits of the head, or the features of an encoder, padded and alone, which run by other kernels."""
+    """Compare the logits of the head, or the features of an encoder.
+
+    Texts are compared in a padded batch, and a row of random tokens alone, because other kernels compute it. Their ids
+    are ordered as `order` says. The options of a multiple choice go in as one example (1, B, T), and its logits (1, B)
+    are compared with ours (B, 1).
+    """
     with other_program():
         import transformers
 
@@ -151,7 +160,7 @@ def _compare_answers(model: PortableModel, folder: Path, adapt: Callable[[Any], 
             **labels,
         )
         lacking = sorted(key for key in found["missing_keys"] if "pooler." not in key)
-        if lacking and adapt is None:  # it draws numbers for them; of an adapter's head, peft brings them
+        if lacking and adapt is None:  # they would be random; peft brings the parameters of an adapter's head
             raise KeyError(f"it finds no {lacking[0]}")
         theirs = (opened if adapt is None else adapt(opened)).eval()
     ours: Any = build(model)
@@ -185,13 +194,13 @@ def our_answers(model: PortableModel, ours: Any, ids: Tensor) -> Sequence[Tensor
 
 
 def rows_of_texts(model: PortableModel, longest: int) -> list[list[int]]:
-    """The ids of each text with the symbols around it."""
+    """The ids of each text with the special symbols around it."""
     encoder = Encoder(model.tokenizer, model.vocabulary)
     return [encoder.join(encoder.ids(text.strip()), max_length=longest).tolist() for text in TEXTS]
 
 
 def check_same(found: Tensor, wanted: Tensor, folder: Path, what: str) -> None:
-    """Refuse numbers of ours that differ from the other program's."""
+    """Refuse numbers that differ from the other program's."""
     most = float(wanted.abs().max())
     difference = float((found - wanted).abs().max()) if found.shape == wanted.shape else float("inf")
     if not difference <= TOLERANCE * most:
@@ -203,7 +212,7 @@ def check_same(found: Tensor, wanted: Tensor, folder: Path, what: str) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the other program's bars and warnings."""
+    """Hide the other program's progress bars and warnings."""
     disabled = logging.root.manager.disable
     with warnings.catch_warnings(), open(os.devnull, "w", encoding="utf-8") as nowhere:
         warnings.simplefilter("ignore")

@@ -1,7 +1,7 @@
 """Export our models to other formats, and import models of other formats.
 
-The folder of a conversion appears when it is complete, and replaces only earlier conversions. Its conversion.json lists
-its files, so that files added later are noticed.
+The folder of a conversion appears when it is complete, and only replaces earlier conversions. Its conversion.json lists
+its files, so that files that were added later are noticed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def export_model(settings: CommonExportSettings) -> ConversionResult:
     head = settings.head
     if form.head is not None and head not in (None, form.head):
         raise ValueError(
-            f"--to {form.name} writes {form.what_head}, and --head {head} is another answer: leave it out, or use --to "
+            f"--to {form.name} writes {form.what_head}, but --head {head} is another head: leave it out, or use --to "
             "huggingface."
         )
     head = form.head or head
@@ -91,7 +91,7 @@ def export_model(settings: CommonExportSettings) -> ConversionResult:
     ]
     record: dict[str, Any] = {"source": str(model.path), "to": settings.to, "head": model.head.name}
     record |= {identity.DECISIONS: model.decides_by} if model.decides_by else {}
-    record |= {"version": __version__, "notes": notes}  # to which writing may add
+    record |= {"version": __version__, "notes": notes}  # `form.write` may add some
     with output_folder(settings.output_dir, record) as folder:
         notes += form.write(model, folder, settings)
         write_text(folder / CARD, card(model, settings, form))
@@ -100,27 +100,28 @@ def export_model(settings: CommonExportSettings) -> ConversionResult:
 
 
 def _drop_pair_parts(model: PortableModel, form: Format) -> PortableModel:
-    """The model without what the format lacks for pairs of texts: heads for sequences, and perhaps segments.
+    """The model without heads for sequences, and without segments if the format does not support them.
 
     Raises:
-        ValueError: if its answers would then be those of another model.
+        ValueError: if its answers would then be different.
     """
     parameters = {name: value for name, value in model.parameters.items() if not sequence_head_of(name)}
     notes = model.notes
     if SEGMENTS in parameters and not form.has_segments:
         if form.reads_pairs and model.head.kind != MASKED_LM and model.reads_pairs is not False:
             raise ValueError(
-                f"{model.path} tells the two texts of a pair apart by segments, which fairseq's RoBERTa has not: use "
-                f"{instead('huggingface')}, or start from a model that was pretrained with --no-segment-embeddings."
+                f"{model.path} tells the two texts of a pair apart by segments, which fairseq's RoBERTa does not have: "
+                f"use {instead('huggingface')}, or start from a model that was pretrained with "
+                "--no-segment-embeddings."
             )
         how = merge_segments(parameters, is_tied=not model.state["cfg"]["model"].get("untie_weights_roberta"))
-        lacks = f"The model has segment embeddings, and the exported one has none: {how}."
-        notes = (*notes, f"{lacks} So only single texts have the same answers.")
+        lacks = f"The model has segment embeddings, and the exported model does not: {how}."
+        notes = (*notes, f"{lacks} So only single texts get the same answers.")
     return replace(model, state={**model.state, "model": parameters}, notes=notes)
 
 
 def _notes_on_head(model: PortableModel, form: Format) -> list[str]:
-    """What of the heads is not as the training left it, or is left out."""
+    """Notes on heads that are left out, or that were not trained with this encoder."""
     notes = []
     if model.head.is_encoder:
         others = [head.name for head in heads_of(model.state) if head.kind != MASKED_LM]
@@ -137,52 +138,53 @@ def _notes_on_head(model: PortableModel, form: Format) -> list[str]:
 
 
 def _notes_on_long_texts(model: PortableModel, form: Format) -> list[str]:
-    """What a format does not say of a model that reads long texts otherwise than by their begin.
+    """Notes on a model that does not simply cut long texts at their end, if the format cannot express that.
 
     Raises:
-        ValueError: if its answers would then be those of another model.
+        ValueError: if its answers would then be different.
     """
     layout = model.text_layout
     if layout.long_texts is None:
         return []
     if layout.has_windows and not form.has_windows:
         raise ValueError(
-            f"{model.path} reads long texts in windows and pools them inside of the model, which --to {form.name} "
-            "cannot express: use --to huggingface, whose folder `roberta predict` reads, or fine-tune with "
-            "--long-texts head+tail."
+            f"{model.path} reads long texts in windows and pools them inside the model, which --to {form.name} cannot "
+            "express: use --to huggingface, whose folder `roberta predict` reads, or fine-tune with --long-texts "
+            "head+tail."
         )
-    note = f"Of texts longer than {layout.max_length} tokens, the model reads {layout.long_texts}"
-    remembers = ", as `roberta predict` does with this folder" if form.has_windows else ""
-    return [f"{note}{remembers}. {form.program or form.name} does not: cut them before."]
+    note = f"The model reads only {layout.long_texts} of texts longer than {layout.max_length} tokens"
+    remembers = ", as does `roberta predict` with this folder" if form.has_windows else ""
+    return [f"{note}{remembers}. {form.program or form.name} does not: cut texts beforehand."]
 
 
 def _notes_on_decisions(model: PortableModel, form: Format) -> list[str]:
-    """Who applies the numbers by which a model decides beside its weights, and who does not."""
+    """Notes on the numbers by which a model decides beside its weights, and on the programs that apply them."""
     notes = []
     if model.head.facts.reads_logits and not form.has_logit_rules:
-        notes = [f"{model.head.facts.reads_logits}, which --to {form.name} cannot say."]
+        notes = [f"{model.head.facts.reads_logits}, which --to {form.name} cannot express."]
     if not model.decides_by:
         return notes
-    was_judged = f"The model was judged by {numbers_in_words(model)}"
+    was_judged = f"The model was evaluated with {numbers_in_words(model)}"
     if not form.has_decisions:
-        return [*notes, f"{was_judged}, which --to {form.name} cannot hold: README.md names what to apply."]
-    return [f"{was_judged}; `roberta predict` does so with this folder, {form.program} by itself does not (README.md)."]
+        return [*notes, f"{was_judged}, which --to {form.name} cannot store: README.md says how to apply it."]
+    return [f"{was_judged}. `roberta predict` applies it with this folder, {form.program} does not (README.md)."]
 
 
 def _notes_on_white_space(model: PortableModel, form: Format) -> list[str]:
-    """What the model reads of white space, and the tokenizer of a format cannot express."""
+    """Notes on rules for white space that the tokenizer of a format cannot express."""
     if model.white_space == "spaces":
-        return ["Questions are read without white space at their ends, which other programs keep: write them so."]
+        return ["Questions are read without white space at their ends, but other programs keep it: leave it out."]
     if model.white_space != "kept" and not (form.has_tokenizer and leaves_out_space(model)):
         inside = ", and with one space for any other" if model.white_space == "one_line" else ""
         return [
-            f"Texts are read without white space at their ends{inside}, which {form.tokenizer} keeps: write them so."
+            f"Texts are read without white space at their ends{inside}, but {form.tokenizer} keeps it: write texts in "
+            "that form."
         ]
     return []
 
 
 def _notes_on_code(model: PortableModel, form: Format) -> list[str]:
-    """That a folder brings the code of its model."""
+    """A note if a folder contains the code of its model."""
     if not form.has_code or not needs_code(model):
         return []
     segments = ", which tells two texts apart by segments" if SEGMENTS in model.parameters else ""
@@ -196,7 +198,7 @@ def import_model(settings: CommonImportSettings) -> ConversionResult:
     """Write model.pt, dict.txt and the tokenizer into a folder, from a model in another format.
 
     Raises:
-        ValueError: if it is not a RoBERTa, is damaged, or the folder holds something else.
+        ValueError: if the source is not a RoBERTa or is damaged, or the folder holds something else.
     """
     check_output(settings.output_dir)  # before anything is downloaded
     if settings.allow_pickle and (settings.source.exists() or str(settings.source) in named_models.ARCHIVES):
@@ -218,7 +220,7 @@ def import_model(settings: CommonImportSettings) -> ConversionResult:
         why_not = [each.compare(model, base) for each in additions] or [compare(model)]
         model = replace(model, notes=(*model.notes, *filter(None, why_not)))
     model = _labelled(model, settings.labels)
-    build(model)  # raises where a parameter is missing or has another shape
+    build(model)  # raises if a parameter is missing or has another shape
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, {**record, "notes": list(model.notes)}) as folder:
         write_ours(model, folder)
@@ -226,16 +228,16 @@ def import_model(settings: CommonImportSettings) -> ConversionResult:
 
 
 def imported(path: Path) -> Path:
-    """The path itself, or for a model by name or of another format the folder of ours that `import_model` makes once.
+    """The path itself or, for a name and for another format, the folder that `import_model` makes of it once.
 
-    It is in $HF_HOME/assets/roberta_plugin, by commit, or by the content of its files, and by the version of this
-    package.
+    The folder is in $HF_HOME/assets/roberta_plugin, by the commit or the content of the files, and by the version of
+    this package.
     """
     source = local_path(path)
     if source != path:
         made_of = source.name if source.is_file() else f"{source.parent.parent.name}--{source.name}"
     elif format_of(path) in ("fairseq", "huggingface"):
-        made_of = named_models.sha256_of(path)[:16]  # whatever the folder is called
+        made_of = named_models.sha256_of(path)[:16]  # the folder's name does not count
     else:
         return path
     folder = cached_assets_path(
@@ -243,13 +245,13 @@ def imported(path: Path) -> Path:
     )
     lock = os.open(folder.with_name(f".{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        with contextlib.suppress(OSError):  # a file system without locks: each process makes it, and one stays
+        with contextlib.suppress(OSError):  # in a file system without locks, each process makes it, and one stays
             wait_for_lock(lock)
         if not (folder / RECORD).is_file():
             import_model(_settings.ImportSettings(source=source, output_dir=folder))
             logger.warning("%s is imported into %s, where the next start finds it.", path, folder)
         record = read_json(folder / RECORD, keys=(), remedy=f"delete {folder}", hints={"notes": list}) or {}
-        for note in record.get("notes", ()):  # at every start: what is not followed is not followed later either
+        for note in record.get("notes", ()):  # at every start, because they hold at every start
             logger.warning(note)
     finally:
         os.close(lock)
@@ -257,11 +259,11 @@ def imported(path: Path) -> Path:
 
 
 def imported_checkpoint(path: Path) -> Path:
-    """The checkpoint itself, or that of the folder of a model, a run or a fine-tuning, which then has it of its best
-    run; of a model by name or of another format, what is imported from it.
+    """The checkpoint file of a model: the file itself, or the checkpoint in the folder of a model, a run or a
+    fine-tuning (its best run). A name, or a model in another format, is imported first.
 
     Raises:
-        FileNotFoundError: for a folder without one.
+        FileNotFoundError: for a folder without a checkpoint.
     """
     folder = imported(path)
     return find_checkpoint(folder, None) if folder.is_dir() else folder
@@ -301,22 +303,22 @@ def check_output(folder: Path, *, sources: Sequence[Path | None] = ()) -> None:
     foreign = sorted(names - set(map(str, (record or {"files": ()})["files"])) - {RECORD})
     if foreign or (names and RECORD not in names):
         raise ValueError(
-            f"--output-dir {folder} holds something else than an earlier export or import, such as "
+            f"--output-dir {folder} holds other files than an earlier export or import, such as "
             f"{(foreign or sorted(names))[0]}: name a new or empty folder."
         )
 
 
 @contextlib.contextmanager
 def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
-    """A temporary folder beside `folder`, which takes its place when the block ends normally.
+    """A temporary folder beside `folder`, which replaces it when the block ends normally.
 
-    `record`, source and target format, becomes conversion.json.
+    `record`, with source and target format, becomes conversion.json.
 
     Raises:
         ValueError: as `check_output`, or if the folder cannot be made.
     """
     check_output(folder)
-    target = folder.resolve()  # a link to a folder stays one
+    target = folder.resolve()  # a link to a folder stays a link
     with contextlib.ExitStack() as stack:
         try:
             temporary = stack.enter_context(hidden_folder(target))
@@ -328,8 +330,8 @@ def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
         names = sorted(path.name for path in temporary.iterdir())
         for path in temporary.rglob("*"):
             if path.is_file():
-                with open(path, "rb") as file:  # writers of other packages do not
-                    os.fsync(file.fileno())
+                with open(path, "rb") as file:
+                    os.fsync(file.fileno())  # other packages that write files do not
         write_json(temporary / RECORD, {**record, "files": names})
         check_output(folder)
         replace_folder(target, by=temporary)

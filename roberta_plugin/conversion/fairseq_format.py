@@ -1,12 +1,12 @@
-"""fairseq's checkpoints and archives, ours included <-> a portable model; those of any year are read.
+"""fairseq's checkpoints and archives of any year, ours included <-> a portable model.
 
     a .pt file, its folder, the folder of a run, the --output-dir of `roberta finetune`       read
     roberta.base.tar.gz: model.pt dict.txt NOTE    2019: half precision, names that begin with `decoder.`, query, key
                                                    and value in one matrix, options in an argparse.Namespace
     DIR/model.pt  dict.txt  encoder.json ...       today's layout, with the tokenizer's files
 
-An archive may come from anywhere: only files of known names are extracted, and one whose paths lead out of its
-folder is refused as a whole.
+An archive may come from anywhere: only files with known names are extracted, and an archive with paths that lead out of
+its folder is refused.
 
 Shapes: D model dimension.
 """
@@ -70,9 +70,9 @@ from roberta_plugin.models.head_parameters import CLASSIFICATION, head_prefixes
 logger = logging.getLogger(__name__)
 
 MODEL = "model.pt"
-ADAPTERS = "adapters"  # entry of a portable model: what was added to its weights, by `adapters.merge`
+ADAPTERS = "adapters"  # entry of a portable model: the adapters that `adapters.merge` has added to its weights
 NOTE = "NOTE"
-FAIRSEQS_EPSILON = 1e-5  # of layer norms
+FAIRSEQS_EPSILON = 1e-5  # fairseq's epsilon of layer norms
 _KEPT_OF_TASK = (str, int, float, bool)
 
 
@@ -81,7 +81,7 @@ class CheckpointFiles(NamedTuple):
 
     path: Path
     state: dict[str, Any]
-    """Its content; the head of a regression is rescaled to the labels."""
+    """Its content. The head of a regression is rescaled to the labels."""
     dictionary: Path
     vocabulary: Vocabulary
     tokenizer: Tokenizer
@@ -98,9 +98,9 @@ def read_files(
 
     Args:
         folder: see `find_checkpoint`.
-        name: of the checkpoint, if it is none of the usual.
-        data: folder with dict.txt and the tokenizer, where they are not found beside the checkpoint.
-        tokenizer: folder with the tokenizer's files, where it is another one; or `whitespace`.
+        name: name of the checkpoint, if it is not one of the usual names.
+        data: folder with dict.txt and the tokenizer, if they are not found beside the checkpoint.
+        tokenizer: folder with the tokenizer's files, if it is another folder; or `whitespace`.
     """
     checkpoint = find_checkpoint(folder, name)
     state = _with_decisions(rescale_to_labels(load_state(checkpoint, for_use=True)), checkpoint)
@@ -117,14 +117,14 @@ def read_files(
     trained_with = identity.read_record(state).get("tokenizer") or {}
     if ADDITIONS in (trained_with.get("sha256") or {}) and base_of(model_tokenizer) is model_tokenizer:
         raise FileNotFoundError(
-            f"{checkpoint} was trained with added tokens, and beside the tokenizer of {dictionary} there is no "
-            f"{ADDITIONS}, which holds them: copy it from where the model comes from."
+            f"{checkpoint} was trained with added tokens, but {ADDITIONS}, which holds them, is missing beside the "
+            f"tokenizer of {dictionary}: copy it from where the model comes from."
         )
     return CheckpointFiles(checkpoint, state, dictionary, Vocabulary.load(dictionary), model_tokenizer)
 
 
 def _with_decisions(state: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
-    """The content of a checkpoint that also records the numbers by which it decides; an import records them itself."""
+    """The content of a checkpoint with the numbers by which it decides, which only an import records in the file."""
     record, decisions = identity.read_record(state), decisions_of(checkpoint)
     if not record or not decisions:
         return state
@@ -142,7 +142,7 @@ def read_checkpoint(
     """The model of a checkpoint, with its tokenizer and vocabulary.
 
     Raises:
-        ValueError: if they do not fit each other, or the checkpoint is damaged or of another model.
+        ValueError: if they do not fit each other, or the checkpoint is damaged or holds another model.
     """
     checkpoint, state, dictionary, vocabulary, model_tokenizer = read_files(path, data=data, tokenizer=tokenizer)
     content = to_our_layout(state, checkpoint)
@@ -168,7 +168,7 @@ def to_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The content of a checkpoint with our names of parameters and the options of our model.
 
     Raises:
-        ValueError: if it is of another model, or its options contradict its parameters.
+        ValueError: if it holds another model, or its options contradict its parameters.
     """
     options = {**vars(model_arguments(state, path)), "_name": "fast_roberta"}
     del options["arch"]
@@ -187,7 +187,7 @@ def to_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     options = {**description, **options}
     options.pop("layernorm_embedding", None)  # fairseq's name for the opposite of ours
     task_options = {name: value for name, value in task.items() if isinstance(value, _KEPT_OF_TASK)}
-    if task_options.get("_name") == "sentence_prediction":  # fairseq's; ours reads its models
+    if task_options.get("_name") == "sentence_prediction":  # fairseq's task, whose models ours reads
         task_options["_name"] = "roberta_sentence_prediction"
     return {
         "args": None,
@@ -200,7 +200,7 @@ def to_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def training_facts(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint's record of its training; tokens count full blocks, so they are an upper bound.
+    """A checkpoint's record of its training. Tokens are counted for full blocks, so they are an upper bound.
 
     Example: 100 updates of 2 x 8 blocks of 512 tokens on 4 GPUs -> {"updates": 100, "tokens": 3276800, ...}.
     """
@@ -215,7 +215,7 @@ def training_facts(state: Mapping[str, Any]) -> dict[str, Any]:
     facts = {name: options[name] for name in names if options.get(name) is not None}
     history = state.get("optimizer_history") or [{}]
     updates = history[-1].get("num_updates", 0)
-    seconds = float((state.get("extra_state") or {}).get("previous_training_time", 0))  # of several ranks, a tensor
+    seconds = float((state.get("extra_state") or {}).get("previous_training_time", 0))  # with several ranks, a tensor
     facts |= {"updates": updates} if updates else {}
     facts |= {"hours": round(seconds / 3600, 2)} if seconds else {}
     batch, length = options.get("batch_size"), options.get("tokens_per_sample")
@@ -240,9 +240,9 @@ def unpacked(archive: Path) -> Iterator[Path]:
                 for member in members:
                     _take(archive, members, member, folder)
         except (tarfile.TarError, EOFError, OSError) as error:
-            raise ValueError(f"{archive} is damaged or no tar archive ({error}): download it again.") from error
+            raise ValueError(f"{archive} is damaged or not a tar archive ({error}): download it again.") from error
         if not (folder / MODEL).is_file():
-            raise ValueError(f"{archive} holds no {MODEL}: it is not one of fairseq's archives of a RoBERTa.")
+            raise ValueError(f"{archive} has no {MODEL}: it is not one of fairseq's archives of a RoBERTa.")
         yield folder
 
 
@@ -271,12 +271,12 @@ def _take(archive: Path, members: tarfile.TarFile, member: tarfile.TarInfo, fold
 
 
 class FairseqFormat(Format):
-    """What fairseq reads without this plugin."""
+    """A folder that fairseq opens without this plugin."""
 
     has_segments = has_tokenizer = has_logit_rules = False
     tokenizer, mask = "fairseq", MASK
     vectors_note = (
-        "fairseq's RoBERTa has a masked-LM head, and the one written was not trained with this encoder: take vectors "
+        "fairseq's RoBERTa needs a masked-LM head, and the exported one was not trained with this encoder: get vectors "
         "by extract_features."
     )
 
@@ -295,23 +295,24 @@ class FairseqFormat(Format):
 def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today", half: bool = False) -> None:
     """Write model.pt, dict.txt, the tokenizer and a NOTE into an existing folder, for fairseq without this plugin.
 
-    All classification heads go along, as in roberta.large.mnli; fairseq's hub registers them by name.
+    All classification heads are included, as in roberta.large.mnli. fairseq's hub registers them by name.
 
     Raises:
-        ValueError: for heads, another epsilon of layer norms, or added tokens, which fairseq's RoBERTa cannot have.
+        ValueError: for heads, an epsilon of layer norms, or added tokens that fairseq's RoBERTa does not support.
     """
     for prefix in head_prefixes(model.parameters):
         if prefix != CLASSIFICATION:
             raise ValueError(
-                f"{model.path} has a {prefix.partition('_')[0]} head, and fairseq's RoBERTa has no such head: use --to "
-                "huggingface (with --head encoder for the encoder alone), or the checkpoint itself."
+                f"{model.path} has a {prefix.partition('_')[0]} head, which fairseq's RoBERTa does not support: use "
+                "--to huggingface (with --head encoder for the encoder alone), or the checkpoint itself."
             )
     tokens, add_prefix_space = additions_of(model.tokenizer)
     if tokens or add_prefix_space:
         contents = ", ".join(repr(token.content) for token in tokens[:5]) + (", ..." if len(tokens) > 5 else "")
         what = f"has added tokens ({contents})" if tokens else "puts a space in front of texts (add_prefix_space)"
         raise ValueError(
-            f"The tokenizer of {model.path} {what}, which fairseq's tokenizers cannot: use {instead('huggingface')}."
+            f"The tokenizer of {model.path} {what}, which fairseq's tokenizers do not support: use "
+            f"{instead('huggingface')}."
         )
     epsilon = model.state["cfg"]["model"].get("layer_norm_eps", FAIRSEQS_EPSILON)
     if epsilon != FAIRSEQS_EPSILON:
@@ -321,17 +322,17 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
         )
     parameters = {name: value.half() if half else value for name, value in model.parameters.items()}
     try:
-        check_numbers(model.path, parameters)  # those of the model were checked when it was opened
+        check_numbers(model.path, parameters)  # only --half can make them infinite: the model was checked on opening
     except DivergedError as error:
         raise ValueError(f"{model.path} has numbers above 65,504, the largest of 16 bits: leave --half out.") from error
     options = {name: value for name, value in model.state["cfg"]["model"].items() if not name.startswith("_")}
     if options.get("encoder_normalize_before") and layout == "2019":
         raise ValueError(
             f"{model.path} normalizes before its layers (encoder_normalize_before), which fairseq's RoBERTa of 2019 "
-            "could not: leave --layout 2019 out."
+            "did not support: leave --layout 2019 out."
         )
     options["layernorm_embedding"] = not options.pop("no_layernorm_embedding", False)
-    # Plain types only, which torch's safe loading reads. fairseq's hub overrides only options that are there.
+    # Only plain types, which torch's safe loading reads. fairseq's hub only overrides options that are in the file.
     options |= {"_name": "roberta", "load_checkpoint_heads": False}
     task = {"_name": "masked_lm", "data": ".", "tokens_per_sample": options["max_positions"]}
     parameters = to_layout_of_2019(parameters) if layout == "2019" else parameters
@@ -352,7 +353,7 @@ def write_ours(model: PortableModel, folder: Path) -> None:
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint with the entries that fairseq expects in each, equal tensors once."""
+    """Write a checkpoint with all entries that fairseq expects; shared tensors are stored once."""
     history = {
         "criterion_name": "",
         "optimizer_name": "",
@@ -371,7 +372,7 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def to_layout_of_2019(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Today's names -> those of the released models.
+    """Today's names -> the names of the released models.
 
     Example: the three ...self_attn.q_proj.weight, k_proj and v_proj (D, D) -> decoder....self_attn.in_proj_weight
     (3 D, D).
@@ -409,7 +410,7 @@ def _note(model: PortableModel) -> str:
     bpe = {"byte_level_bpe": "hf_byte_bpe", "sentencepiece": "sentencepiece"}.get(model.tokenizer.name)
     how = f'RobertaModel.from_pretrained("THIS FOLDER", "model.pt", bpe="{bpe}")'
     if bpe is None:
-        how = 'RobertaModel.from_pretrained("THIS FOLDER", "model.pt", bpe=None)  # its tokenizer is of roberta_plugin'
+        how = 'RobertaModel.from_pretrained("THIS FOLDER", "model.pt", bpe=None)  # roberta_plugin has its tokenizer'
     heads = sorted({name.split(".")[1] for name in model.parameters if name.startswith(CLASSIFICATION)})
     listed = f"Classification heads: {', '.join(heads)}.\n" if heads else ""
     labels = f"Classes of {model.head.name}, in their order: {', '.join(model.labels)}.\n" if model.labels else ""

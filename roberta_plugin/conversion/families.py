@@ -1,7 +1,7 @@
-"""Models of Hugging Face that have counterparts here and not the layers of its RoBERTa, a module each.
+"""Models of Hugging Face that have counterparts here but other layers than its RoBERTa. Each is a module.
 
-Another one is a module with the names of `Family`, which an extension names in its `families`. The rest of the
-conversion knows RobertaPreLayerNorm's names, so theirs are changed into those, and back.
+To add another one, write a module with the names of `Family`, and name it in the `families` of an extension. The rest
+of the conversion knows RobertaPreLayerNorm's names, so a family changes its names into these, and back.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from roberta_plugin.registry import FAMILIES
 
 
 class Family(Protocol):
-    """What a module says of its models; `options` are those of `fast_roberta`, as `layers_of` returns them."""
+    """The names of such a module. `options` are options of `fast_roberta`, as `layers_of` returns them."""
 
     MODEL_TYPE: str
     CLASS: str
     """The beginning of the names of its classes."""
     LACKS: tuple[str, ...]
-    """Our switches that it lacks."""
+    """Our switches that it does not support."""
     CLASSES: tuple[str, ...]
     """Ends of the names of its classes with a head that are read and written."""
     ACTIVATION: str
@@ -37,44 +37,44 @@ class Family(Protocol):
     DROPOUTS: Mapping[str, str]
     """Its own fields of config.json for dropout -> ours."""
     OF_ROBERTA: tuple[str, ...]
-    """Fields of RoBERTa's config.json that it lacks."""
+    """Fields of RoBERTa's config.json that it does not have."""
     SPECIAL_IDS: Mapping[str, str]
     """Its own fields of config.json for ids of special symbols -> these."""
     FIELDS: Table
 
     def describes(self, options: Mapping[str, Any]) -> bool:
-        """Whether a model has its layers, and perhaps more than them: see `LACKS`."""
+        """True if a model has its layers, and perhaps further parts: see `LACKS`."""
 
     def to_config(self, options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
         """The part of config.json that describes the layers; `saved` are all options of a checkpoint."""
 
     def from_config(self, config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-        """The options that a config.json describes, in addition to RoBERTa's and instead of them."""
+        """The options that a config.json describes. They are added to RoBERTa's options and override them."""
 
     def as_roberta(self, state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
         """Its parameters by the names of RobertaPreLayerNorm, with the prefix `roberta.`."""
 
     def from_roberta(self, state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The other way round."""
+        """The inverse of `as_roberta`."""
 
 
 def families() -> tuple[Family, ...]:
     """All families.
 
-    The first that has all that a model has is its family. The last has all that any model has.
+    The family of a model is the first one that supports all of its parts. The last one supports all parts.
     """
     return (*(FAMILIES.load(name) for name in FAMILIES), portable_code)
 
 
 def layers_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """`architecture` of a checkpoint, and `num_segments` if it has embeddings of them, for which there is no option."""
+    """`architecture` of a checkpoint, and `num_segments` if it has segment embeddings, for which there is no option."""
     number = num_segments_of(state)
     return {**architecture(state), **({"num_segments": number} if number else {})}
 
 
 def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
     """The family of a model with these options (see `layers_of`) and a head of this kind; None: RoBERTa itself."""
-    if "num_segments" in options:  # which the token types of other classes are not: tokenizers of RoBERTa give 0 alone
+    if "num_segments" in options:  # token types of other classes cannot replace them: RoBERTa's tokenizers only give 0
         return portable_code
     if counterpart_of(kind).code is not None:
         return portable_code
@@ -99,28 +99,28 @@ def family_called(model_type: Any) -> Family | None:
 
 
 def fields_of(config: Mapping[str, Any]) -> Table:
-    """What becomes of each field of this config.json."""
+    """The rules for the fields of this config.json."""
     family = family_called(config.get("model_type"))
     return CONFIG if family is None else family.FIELDS
 
 
 def needs_code(model: PortableModel) -> bool:
-    """Whether its export brings code, as no class of transformers computes it."""
+    """True if its export contains code, because no class of transformers computes it."""
     return family_of(layers_of(model.state), model.head.kind) is portable_code
 
 
 def trust(model: PortableModel) -> str:
-    """The argument, in code, that opens the export of a model that needs code."""
+    """The argument, as code, by which the export of a model that needs code is opened; empty for other models."""
     return ", trust_remote_code=True" if needs_code(model) else ""
 
 
 def arguments_without_pooler(model: PortableModel) -> dict[str, Any]:
-    """What the class without a head is called with, so that it adds no pooler with fresh weights."""
+    """Arguments for the class without a head, so that it does not add a pooler with newly initialized weights."""
     family = family_of(layers_of(model.state), model.head.kind)
     return {"add_pooling_layer": False} if family is None else {}
 
 
 def check_switches(options: Mapping[str, Any], path: Path) -> None:
-    """Refuse a model with switches that no class has, the exported code included."""
+    """Refuse a model with switches that no class supports, not even the exported code."""
     lacking = {name: options[name] for name in portable_code.LACKS if name in options}
     check_has_no_switch(lacking, path=path, other="Hugging Face's RoBERTa, even by code of ours,", instead=instead())

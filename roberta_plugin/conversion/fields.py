@@ -1,6 +1,6 @@
-"""The fields of config.json and of fairseq's checkpoints: what becomes of each (`foreign_fields`).
+"""Rules for the fields of config.json and of fairseq's checkpoints (`foreign_fields`).
 
-Those of a tokenizer are in `data/tokenizers/huggingface_fields`.
+Rules for the fields of tokenizers are in `data/tokenizers/huggingface_fields`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from roberta_plugin.foreign_fields import FLAG, Table, check_fields, known, note
 from roberta_plugin.models.checkpoints import saved_options
 from roberta_plugin.settings import short
 
-# Used, only for training or generated text, or how the other program opens the file.
+# Known fields are used here, only matter for training or for generating text, or say how to open the file.
 CONFIG: Table = {
     **known("""
         model_type architectures vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size
@@ -36,7 +36,7 @@ CONFIG: Table = {
     "pad_token_id": only(1),
     "pruned_heads": only({}, None),
     "quantization_config": only(None),
-    # With is_causal a token sees those on its left alone, in any class of transformers.
+    # With is_causal, a token only attends to tokens on its left, in any class of transformers.
     **dict.fromkeys(("is_decoder", "add_cross_attention", "is_encoder_decoder", "is_causal"), only(False, None)),
     "transformers_weights": only(None),  # weights in a file of another name
     "problem_type": only(None, "", "regression", "single_label_classification", "multi_label_classification"),
@@ -44,11 +44,11 @@ CONFIG: Table = {
     "sentence_transformers": noted("answers are the model's own numbers, as transformers has them", None, {}),
 }
 
-# Of checkpoints of fairseq: what its sentence_prediction puts around texts, and what prepares texts in its hub.
+# Fields of fairseq's checkpoints: special symbols around texts in sentence_prediction, and how its hub prepares texts.
 FAIRSEQ_TASK: Table = {
     "init_token": noted("here every text begins with <s>, 0", 0),
     "separator_token": noted("here </s> </s>, 2, is between two texts", 2),
-    "shorten_method": noted("texts lose what is at their end", "none", "truncate", None),
+    "shorten_method": noted("texts are cut at their end", "none", "truncate", None),
 }
 FAIRSEQ_TEXT: Table = {
     "bpe_add_prefix_space": noted("write the space in front of texts yourself", False, None),
@@ -64,17 +64,17 @@ def check_config(config: Mapping[str, Any], table: Table, path: Path) -> list[st
 
 
 def rotary_base(value: Any, name: str, path: Path) -> float:
-    """The base of rotary positions that the entry `name` of a config.json gives; raises ValueError if it is none."""
+    """The base of rotary positions in the entry `name` of a config.json; raises ValueError for an impossible value."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 1 < value <= sys.float_info.max:
         raise ValueError(f"{path}: {name} must be a number above 1, got {short(value)}.")
     return float(value)
 
 
 def check_fairseq(state: Mapping[str, Any], path: Path) -> list[str]:
-    """Notes on how fairseq prepared a checkpoint's texts; its model's own options are in `models/checkpoints.py`."""
+    """Notes on how fairseq prepared a checkpoint's texts. `models/checkpoints.py` checks the options of its model."""
     task, model = saved_options(state)
     config = state.get("cfg")
-    config = config if isinstance(config, Mapping) else {}  # damage is named where the model is built
+    config = config if isinstance(config, Mapping) else {}  # damage is reported where the model is built
     text: dict[str, Any] = {name: model[name] for name in FAIRSEQ_TEXT if name in model}  # until 2020, all in one place
     for name, section in (("bpe", config.get("bpe")), ("tokenizer", config.get("tokenizer"))):
         if isinstance(section, Mapping):

@@ -1,6 +1,7 @@
-"""What a format of other programs says and does: the base class of the entries of `registry.FORMATS`.
+"""Formats of other programs: the base class of the entries of `registry.FORMATS`.
 
-`Format` writes a folder, and says what it cannot hold. `Addition` changes a model while `roberta import` reads it.
+A `Format` writes a folder, and declares the parts of a model that it does not support. An `Addition` changes a model
+while `roberta import` reads it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from roberta_plugin.registry import FORMATS
 class Format:
     """A format that `roberta export --to` writes.
 
-    The class attributes describe what its folders hold. Where they lack something, the export notes or refuses it.
+    The class attributes describe its folders. The export notes or refuses parts of a model that they cannot hold.
     """
 
     name: str = ""
@@ -27,35 +28,35 @@ class Format:
     library: ClassVar[str] = ""
     """The library_name of a model card; empty: its name."""
     pipeline: ClassVar[str] = ""
-    """The pipeline_tag of a model card; empty: that of the kind."""
+    """The pipeline_tag of a model card; empty: the tag of the kind."""
     head: ClassVar[str | None] = None
     """The only value of --head; None: any."""
     what_head: ClassVar[str] = ""
-    """What its folders answer with that head, in words."""
+    """The outputs of its folders with that head, in words."""
     has_segments: ClassVar[bool] = True
     """True if it can tell two texts of a pair apart by segments."""
     reads_pairs: ClassVar[bool] = True
-    """True if its folders answer about pairs of texts."""
+    """True if its folders can be used with pairs of texts."""
     has_tokenizer: ClassVar[bool] = True
     """True if its tokenizer is written with the white space that the model reads."""
     tokenizer: ClassVar[str] = "the exported tokenizer"
-    """What turns texts into tokens, in notes."""
+    """The tokenizer that the other program uses, in words, for notes."""
     has_windows: ClassVar[bool] = False
-    """True if `roberta predict` reads its folders, and with them how long texts are cut."""
+    """True if `roberta predict` reads its folders, which say how long texts are cut."""
     has_logit_rules: ClassVar[bool] = True
-    """True if it can say how a kind reads logits otherwise than by their softmax."""
+    """True if it can express that a kind reads logits in another way than by their softmax."""
     has_decisions: ClassVar[bool] = False
-    """True if `roberta predict` finds in its folders the numbers by which a model decides."""
+    """True if `roberta predict` finds the numbers by which a model decides in its folders."""
     who_decides: ClassVar[str] = "No file of this folder does that."
-    """What applies these numbers, as a sentence of the model card."""
+    """A sentence of the model card on the programs that apply these numbers."""
     vectors_note: ClassVar[str] = ""
-    """What it writes beside an encoder that answers by vectors; empty: the encoder alone."""
+    """A note on parts that it writes beside an encoder for vectors; empty: it writes only the encoder."""
     has_code: ClassVar[bool] = False
-    """True if its folders may bring the code of a model."""
+    """True if its folders may contain the code of a model."""
     mask: ClassVar[str | None] = None
-    """The symbol <mask> in its texts; None: that of the exported tokenizer."""
+    """The symbol <mask> in its texts; None: as in the exported tokenizer."""
     changes_answers: ClassVar[bool] = False
-    """True if its files in a folder of Hugging Face change what transformers answers, and not what we read."""
+    """True if its files in a folder of Hugging Face change the answers of transformers, but not ours."""
 
     def check(self, model: PortableModel) -> None:
         """Refuse a model whose layers or heads it cannot express."""
@@ -65,15 +66,15 @@ class Format:
         raise NotImplementedError
 
     def usage(self, model: PortableModel) -> str:
-        """What a model card says of the use of a folder, which is called "FOLDER" in it."""
+        """The section of a model card on how to use a folder, which it calls "FOLDER"."""
         raise NotImplementedError
 
     def read_beside(self, folder: Path) -> tuple[dict[str, Any], list[str]]:
-        """What its files say of a folder of Hugging Face that has them: settings of the model, and notes."""
+        """Settings of the model, and notes, from its files in a folder of Hugging Face."""
         return {}, []
 
     def compare(self, model: PortableModel, folder: Path) -> None:
-        """Compare a model from such a folder with the program that wrote its files: see `comparison`."""
+        """Compare a model from such a folder with the program of the format: see `comparison`."""
 
 
 class Addition(Protocol):
@@ -81,7 +82,7 @@ class Addition(Protocol):
 
     @property
     def path(self) -> Path:
-        """What is read for it."""
+        """The file or folder that is added."""
 
     def add(self, model: PortableModel) -> PortableModel:
         """The model with the addition."""
@@ -91,7 +92,7 @@ class Addition(Protocol):
 
 
 def formats_in(folder: Path) -> Iterator[Format]:
-    """The formats that a folder has files of."""
+    """The formats whose files are in a folder."""
     for name, entry in FORMATS.items():
         if any((folder / mark).is_file() for mark in entry.marks):
             yield open_format(name)
@@ -101,7 +102,7 @@ def open_format(name: str) -> Format:
     """The format of this name.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is no such format.
     """
     made: Format = FORMATS.load(name, "format")()
     made.name = name
@@ -109,7 +110,7 @@ def open_format(name: str) -> Format:
 
 
 def instead(*names: str) -> str:
-    """The options to use instead of another format: these, and the formats that take layers of any kind.
+    """The options to use instead of another format: these formats, and all formats that support any layers.
 
     Example:
         instead("huggingface")  ->  "--to huggingface or onnx"

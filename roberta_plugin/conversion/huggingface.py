@@ -1,12 +1,12 @@
-"""A Hugging Face folder <-> a portable model: its files, and what their classes lack or have in addition.
+"""A Hugging Face folder <-> a portable model: its files, and parts that only one of the two has.
 
 config.json                            see `huggingface_model`
 model.safetensors                      up to 5 GB of weights; only the parameters in use are read
 model-00001-of-00002.safetensors ...   and model.safetensors.index.json, the file of each parameter
-pytorch_model.bin                      read too, without running code of the file
+pytorch_model.bin                      is also read, without running code of the file
 tokenizer.json ...                     see `huggingface_tokenizers`
 
-Files of other formats beside these may say more of the model: `formats.Format.read_beside`.
+Files of other formats beside these may hold further settings of the model: `formats.Format.read_beside`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def write_huggingface(
 ) -> None:
     """Write config.json, the weights and the tokenizer into an existing folder.
 
-    `white_space` is what of it the model reads, if that is not what its head does.
+    `white_space` is how the model reads it, if not as its head does.
 
     Raises:
         ValueError: if the model has no counterpart among Hugging Face's classes.
@@ -117,7 +117,10 @@ def write_huggingface(
 
 
 def read_huggingface(path: Path) -> PortableModel:
-    """The model in a Hugging Face folder, or of a safetensors file in one.
+    """The model in a Hugging Face folder, or in a safetensors file of one.
+
+    config.json gives options and head, the weights are compared with them, and then the tokenizer with the weights. A
+    part of a head that the folder does not have gets newly initialized weights.
 
     Raises:
         ValueError: if it is not a RoBERTa, or its files do not fit each other.
@@ -130,8 +133,8 @@ def read_huggingface(path: Path) -> PortableModel:
     notes += check_config(config, fields_of(config), where)
     head, labels = head_of(config, where)
     family = family_called(config["model_type"])
-    weights, of_names = _unwrapped(read_weights(folder, file=file), has_family=family is not None)
-    notes += of_names
+    weights, notes_on_names = _unwrap(read_weights(folder, file=file), has_family=family is not None)
+    notes += notes_on_names
     weights = with_base_prefix(weights, family, options, path)
     _check_words(weights, config, where)
     if head is not None and head.kind == MASKED_LM:
@@ -164,29 +167,25 @@ def read_huggingface(path: Path) -> PortableModel:
         )
     made_anew = complete(parameters, head, is_tied=not options["untie_weights_roberta"])
     trained, recorded, decides_by = remembered(config, where)
-    if made_anew and not (is_bare and {*vectors, *recorded} & {"pooling"}):
-        lacks_all = is_bare or head.kind == MASKED_LM  # or most of its own head
-        has_answers = "no complete head" if lacks_all else f"a head for {head.kind} only"
-        notes.append(f"The model has {has_answers}: the parts that it lacks have fresh, untrained weights.")
+    is_for_vectors = is_bare and "pooling" in {*vectors, *recorded}  # then nobody misses a head
+    if made_anew and not is_for_vectors:
+        has_no_head = is_bare or head.kind == MASKED_LM  # or only a part of its own head
+        has_answers = "no complete head" if has_no_head else f"a head for {head.kind} only"
+        notes.append(f"The model has {has_answers}: the missing parts have newly initialized, untrained weights.")
     if is_bare and not vectors and f"{POOLER}.weight" in weights:
         notes.append("Its pooler, a layer on the features of <s>, is left out.")
-    name, data_task, settings = head.facts.task, task_of_import(parameters, head), head.hugging_face.settings
     length = min(options["max_positions"], foreign.max_length or options["max_positions"])
-    settings = {"max_length": length, **settings, **recorded}
-    settings |= {**vectors, **({"max_length": min(length, vectors.get("max_length", length))} if vectors else {})}
+    settings = {"max_length": length, **head.hugging_face.settings, **recorded, **vectors}
+    if vectors:
+        settings["max_length"] = min(length, vectors.get("max_length", length))
     if "kind" in settings:
         settings["labels"] = list(labels)
-    task: dict[str, Any] = {"_name": name, "max_positions": options["max_positions"]}
-    if head.kind == MASKED_LM:
-        task = {"_name": name, "tokens_per_sample": options["max_positions"]}
-    else:
-        task["classification_head_name"] = head.name
     state = {
         "args": None,
-        "cfg": {"task": task, "model": options},
+        "cfg": {"task": _task_of(head, options["max_positions"]), "model": options},
         "model": parameters,
         "task_state": task_state(
-            task=trained or data_task,
+            task=trained or task_of_import(parameters, head),
             settings=settings,
             is_inferred=not trained,
             made_anew=[MASKED_LM] if "encoder.lm_head.dense.weight" in made_anew else [],
@@ -209,8 +208,15 @@ def read_huggingface(path: Path) -> PortableModel:
     )
 
 
+def _task_of(head: Head, max_positions: int) -> dict[str, Any]:
+    """The options of the task that trains the head, as a checkpoint records them."""
+    if head.kind == MASKED_LM:
+        return {"_name": head.facts.task, "tokens_per_sample": max_positions}
+    return {"_name": head.facts.task, "max_positions": max_positions, "classification_head_name": head.name}
+
+
 def _beside(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """What files of other formats beside a model's say of it: settings, and notes."""
+    """Settings of a model, and notes, from files of other formats beside its own."""
     settings: dict[str, Any] = {}
     notes: list[str] = []
     for form in formats_in(folder):
@@ -221,15 +227,15 @@ def _beside(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path) -> None:
-    """Refuse weights of another vocabulary, or of odd shapes, before allocating memory for them."""
+    """Refuse weights of another vocabulary, or with wrong shapes, before allocating memory for them."""
     counts = {WORDS: "vocab_size", THEIR_POSITIONS: None, TOKEN_TYPES: None, SEGMENT_ROWS: "num_segments"}
     for name, field in counts.items():
         value, rows = weights.get(name), config.get(field, 0) if field else None
         if value is None and rows:
-            raise ValueError(f"{path.parent}: the weights lack {name}: they are of another kind of model.")
+            raise ValueError(f"{path.parent}: the weights have no {name}: they belong to another kind of model.")
         if value is None:
             continue
-        is_float = value.is_floating_point() and value.element_size() > 1  # of 8 bits are shares of a scale elsewhere
+        is_float = value.is_floating_point() and value.element_size() > 1  # 8-bit numbers need a scale from elsewhere
         if value.dim() != 2 or value.size(1) != config["hidden_size"] or not is_float:
             raise ValueError(
                 f"{path}: the parameters do not fit the model: {name} has the shape {tuple(value.shape)} and holds "
@@ -243,27 +249,27 @@ def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path)
 
 
 def _check_masked_lm(weights: dict[str, Tensor], options: dict[str, Any], path: Path, *, has_gelu: bool) -> None:
-    """Refuse a masked-LM head that would answer otherwise here, or that is not complete."""
+    """Refuse a masked-LM head whose answers would differ here, or that is not complete."""
     decoder, is_tied = weights.get("lm_head.decoder.weight"), not options["untie_weights_roberta"]
     if has_gelu and options["activation_fn"] != "gelu":
         raise ValueError(
-            f"{path}: hidden_act is {options['activation_fn']!r}, and the masked-LM head of this class has gelu all "
-            "the same, which here is one option. Use it with transformers, or import the encoder alone: in "
-            "architectures, write Model instead of ForMaskedLM."
+            f"{path}: hidden_act is {options['activation_fn']!r}, but the masked-LM head of this class always has "
+            "gelu. Here, both are one option. Use it with transformers, or import the encoder alone: in architectures, "
+            "write Model instead of ForMaskedLM."
         )
     if not is_tied and decoder is None:
         raise ValueError(
-            f"{path}: tie_word_embeddings is false, and the weights lack lm_head.decoder.weight: {_ADVICE}"
+            f"{path}: tie_word_embeddings is false, but the weights have no lm_head.decoder.weight: {_ADVICE}"
         )
     if is_tied and decoder is not None and not torch.equal(decoder, weights[WORDS]):
         raise ValueError(
-            f"{path}: tie_word_embeddings says that lm_head.decoder.weight is the matrix of the embeddings, and the "
-            "weights have another one. Make it false to have both."
+            f"{path}: tie_word_embeddings says that lm_head.decoder.weight is the matrix of the embeddings, but the "
+            "weights have another matrix. Make it false to use both."
         )
 
 
 def _check_sizes(parameters: dict[str, Tensor], options: dict[str, Any], path: Path) -> None:
-    """Refuse a config.json of another model than the weights, before allocating memory for it."""
+    """Refuse a config.json that does not belong to the weights, before allocating memory for it."""
     sizes = read_sizes(parameters)
     if POSITIONS in parameters:
         sizes["max_positions"] = len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS
@@ -283,7 +289,7 @@ def task_of_import(parameters: Mapping[str, Tensor], head: Head) -> str:
 
 
 def complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> set[str]:
-    """Add parts that theirs may lack, in place, with fresh weights; return the names of these parts."""
+    """Add missing parts in place, with newly initialized weights; return the names of the new parameters."""
     words = parameters[TOKENS]
     dim = words.size(1)
     generator = torch.Generator().manual_seed(1)
@@ -355,7 +361,7 @@ def check_types(parameters: Mapping[str, Tensor], path: Path) -> None:
 def write_weights(
     folder: Path, parameters: Mapping[str, Tensor], *, max_shard_bytes: int = sys.maxsize, name: str = WEIGHTS
 ) -> None:
-    """Write parameters as safetensors; more than `max_shard_bytes` become several files and an index."""
+    """Write parameters as safetensors; above `max_shard_bytes`, as several files and an index."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -366,14 +372,14 @@ def write_weights(
         max_shard_size=max_shard_bytes,
     )
     for file, names in split.filename_to_tensors.items():
-        written: set[int] = set()  # safetensors refuses shared memory, as that of shared layers
+        written: set[int] = set()  # safetensors refuses shared memory, such as that of shared layers
         content = {}
         for key in names:
             tensor = parameters[key].contiguous()
             content[key] = tensor.clone() if tensor.data_ptr() in written else tensor
             written.add(tensor.data_ptr())
         (folder / file).touch()
-        mode = (folder / file).stat().st_mode  # of other files; safetensors' are for their owner alone
+        mode = (folder / file).stat().st_mode  # the usual mode; safetensors' files are for their owner alone
         try:
             save_file(content, folder / file, metadata={"format": "pt"})
             (folder / file).chmod(mode)
@@ -397,8 +403,8 @@ def _weight_files(folder: Path) -> list[Path]:
     for pattern, what in _OTHER_WEIGHTS.items():
         if other := next(folder.glob(pattern), None):
             raise FileNotFoundError(
-                f"No weights in {folder} that are read here: {other.name} is {what}. Needed is {WEIGHTS} or "
-                f"{OLD_WEIGHTS}."
+                f"{folder} has no weights that can be read here: {other.name} is {what}. {WEIGHTS} or {OLD_WEIGHTS} is "
+                "needed."
             )
     raise FileNotFoundError(
         f"No weights in {folder}: looked for {WEIGHTS} and {OLD_WEIGHTS}, and their .index.json. Copy them from where "
@@ -410,8 +416,8 @@ _SAVE_AGAIN = "open it with transformers 4, and save it by `save_pretrained`"
 _OTHER_WEIGHTS = {
     "tf_model*.h5": f"TensorFlow's: {_SAVE_AGAIN} (`from_tf=True`)",
     "flax_model*.msgpack": f"Flax's: {_SAVE_AGAIN} (`from_flax=True`)",
-    "*.onnx": "a graph that another program exported: take the folder that it was made from",
-    "openvino_model.xml": "a graph of OpenVINO: take the folder that it was made from",
+    "*.onnx": "a graph that another program exported: use the folder from which it was made",
+    "openvino_model.xml": "a graph of OpenVINO: use the folder from which it was made",
     "*.gguf": "a file of llama.cpp: take the folder that it was made from",
 }
 _WRAPPERS = {
@@ -421,14 +427,14 @@ _WRAPPERS = {
 }
 
 
-def _unwrapped(weights: dict[str, Tensor], *, has_family: bool) -> tuple[dict[str, Tensor], list[str]]:
-    """Parameters without what a program around the model put before all names, and notes on it."""
+def _unwrap(weights: dict[str, Tensor], *, has_family: bool) -> tuple[dict[str, Tensor], list[str]]:
+    """Parameters without prefixes that a program around the model has put before all names, and notes on these."""
     notes: list[str] = []
     names = [*weights]
     while wrapper := next((each for each in _WRAPPERS if names and all(name.startswith(each) for name in names)), None):
         inner = [name.removeprefix(wrapper) for name in names]
         if wrapper == "model." and has_family and not all(name.startswith(("model.", "head.")) for name in inner):
-            break  # ModernBERT's own
+            break  # the names of ModernBERT begin so
         notes.append(
             f"All names of its parameters begin with {wrapper}, as {_WRAPPERS[wrapper]} writes them: left out."
         )
@@ -437,7 +443,7 @@ def _unwrapped(weights: dict[str, Tensor], *, has_family: bool) -> tuple[dict[st
 
 
 def _indexed_files(index: Path) -> list[Path]:
-    """The files that an index names; they lie beside it and nowhere else."""
+    """The files that an index names, which must be beside it."""
     where = (read_json(index, keys=(), remedy="copy the file again") or {}).get("weight_map")
     if not isinstance(where, dict) or not where:
         raise ValueError(f"{index} has no weight_map, the file of each parameter: {_ADVICE}")
@@ -458,6 +464,6 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
     except (SafetensorError, OSError, ValueError) as error:
-        raise ValueError(f"{path} is damaged or no safetensors file ({error}). {_ADVICE}") from error
+        raise ValueError(f"{path} is damaged or not a safetensors file ({error}). {_ADVICE}") from error
     check_numbers(path, tensors)
     return tensors

@@ -1,13 +1,14 @@
 """The options and parameters of a model <-> config.json and the state dict of Hugging Face's classes.
 
-Both describe the same architecture. Theirs has more options: those that RoBERTa lacks are refused, never ignored.
+Both describe the same architecture. Theirs has more options: options that RoBERTa does not have are refused, never
+ignored.
 
-What ModernBERT has otherwise is in `families`. RobertaFor..., XLMRobertaFor... and CamembertFor... share their
-names of parameters. Ours and theirs have the same rows of positions (two unused ones, then position 0), the same layers
-and heads. They differ in three things. Their embeddings have a token type, one vector that is added to every position;
-ours have not, so it is added to the positions. CamemBERT numbers <s> and </s> differently from fairseq
-(`huggingface_tokenizers`). Tied parameters are in our state dicts twice, in their files once. Tensors are shared where
-nothing in them changes.
+`families` has the differences of other classes. RobertaFor..., XLMRobertaFor... and CamembertFor... share their names
+of parameters. Ours and theirs have the same rows of positions (two unused rows, then position 0), the same layers and
+heads. They differ in three things. Their embeddings have a token type, one vector that is added to every position. Ours
+do not, so the vector is added to the positions. CamemBERT numbers <s> and </s> differently from fairseq
+(`huggingface_tokenizers`). Tied parameters are in our state dicts twice, in their files once. Tensors that do not
+change are shared.
 
 Shapes: V vocabulary, P rows of positions, T token types, D model dimension.
 """
@@ -68,10 +69,11 @@ _SIZES = {
     "num_attention_heads": "encoder_attention_heads",
 }
 _DROPOUTS = {"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"}
-_THEIR_EPSILON = 1e-12  # of layer norms, where config.json does not name it
-# Our own entry: task, empty for tables of your own, and settings of fine-tuning, without labels; transformers keeps it.
+_THEIR_EPSILON = 1e-12  # the epsilon of layer norms if config.json does not have it
+# Our own entries, which transformers keeps. The first has the task, empty for tables of your own, and the settings of
+# fine-tuning, without labels; the second the `TextLayout` of a model that does not cut long texts at their end.
 REMEMBERED = "fine_tuned_on"
-TEXTS = "text_layout"  # likewise: the `TextLayout` of a model that does not cut long texts at their end
+TEXTS = "text_layout"
 _LENGTHS = ("max_length", "question_length", "doc_stride")
 _WORDS: Mapping[str, Collection[str]] = {"kind": KINDS, "order": ("passage", "question")}
 # Our parameters -> theirs; {} is the number of a layer.
@@ -92,7 +94,7 @@ TRUNK = {
     "encoder.sentence_encoder.layers.{}.fc2":                   "roberta.encoder.layer.{}.output.dense",
     "encoder.sentence_encoder.layers.{}.final_layer_norm":      "roberta.encoder.layer.{}.output.LayerNorm",
 }
-# Of RobertaPreLayerNorm..., whose names begin with roberta_prelayernorm instead of roberta.
+# The names of RobertaPreLayerNorm..., which begin with roberta_prelayernorm instead of roberta.
 PRE_NORM_TRUNK = {
     **TRUNK,
     "encoder.sentence_encoder.layers.{}.self_attn_layer_norm":  "roberta.encoder.layer.{}.attention.LayerNorm",
@@ -101,7 +103,7 @@ PRE_NORM_TRUNK = {
 }
 # fmt: on
 WORDS = "roberta.embeddings.word_embeddings.weight"
-SEGMENT_ROWS = "roberta.embeddings.segment_embeddings.weight"  # of our own code alone
+SEGMENT_ROWS = "roberta.embeddings.segment_embeddings.weight"  # only our own code has it
 TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
 THEIR_POSITIONS = "roberta.embeddings.position_embeddings.weight"
 LM_WEIGHT, LM_BIAS = "encoder.lm_head.weight", "encoder.lm_head.bias"
@@ -158,32 +160,42 @@ def to_config(
         config["label2id"] = {label: number for number, label in enumerate(labels)}
     if facts.problem_type:
         config["problem_type"] = facts.problem_type
-    trained = identity.read_record(model.state)
-    settings = dict(trained.get("settings") or {})
-    is_of_masked_lm = settings.get("kind") in KINDS and kind_class(settings["kind"]).head == MASKED_LM
-    is_of_this_head = is_of_masked_lm == (kind == MASKED_LM)
-    task = trained.get("task")
-    is_known = kind_of_task(str(task)) is not None and not trained.get(identity.IS_INFERRED)  # else the head tells it
-    is_known = is_known and model.was_trained_for_its_answers
-    kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
-    if not is_known:  # all else are names of columns
-        kept = {name: kept[name] for name in _LENGTHS if name in kept}
-    if is_of_this_head and (is_known or kept not in ({}, {"max_length": options["max_positions"]})):
-        config[REMEMBERED] = {"task": task if is_known else "", "settings": kept}
+    if trained_on := _fine_tuned_on(model, options["max_positions"]):
+        config[REMEMBERED] = trained_on
     if model.decides_by:
         config[identity.DECISIONS] = model.decides_by
     if model.text_layout.long_texts is not None:
         config[TEXTS] = asdict(model.text_layout)
-    recorded = model.head.facts.recorded
+    settings, recorded = identity.read_record(model.state).get("settings") or {}, model.head.facts.recorded
     if recorded and all(name in settings for name in recorded):
         config[kind] = {name: settings[name] for name in recorded}
     return config
 
 
-def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, Any], dict[str, float]]:
-    """What an export of ours recorded: the task of fine-tuning, its settings, and the numbers that decide.
+def _fine_tuned_on(model: PortableModel, max_positions: int) -> dict[str, Any] | None:
+    """The entry on the model's fine-tuning; None if there is nothing to record.
 
-    "" and {} where there are no such entries.
+    The record of the checkpoint may be about another head than the exported one: the masked-LM head of a classifier
+    gets no entry. If the task is known, such as RTE, the entry has all settings that an export records. A model with
+    only an inferred task, such as an imported classifier, gets its lengths, unless they are the model's own.
+    """
+    trained = identity.read_record(model.state)
+    settings = trained.get("settings") or {}
+    is_of_masked_lm = settings.get("kind") in KINDS and kind_class(settings["kind"]).head == MASKED_LM
+    if is_of_masked_lm != (model.head.kind == MASKED_LM):
+        return None
+    task, is_inferred = trained.get("task"), trained.get(identity.IS_INFERRED)
+    kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
+    if kind_of_task(str(task)) is not None and not is_inferred and model.was_trained_for_its_answers:
+        return {"task": task, "settings": kept}
+    lengths = {name: kept[name] for name in _LENGTHS if name in kept}
+    return None if lengths in ({}, {"max_length": max_positions}) else {"task": "", "settings": lengths}
+
+
+def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, Any], dict[str, float]]:
+    """The entries of an export of ours: the task of fine-tuning, its settings, and the numbers that decide.
+
+    They are "" and {} if there are no such entries.
 
     Raises:
         ValueError: if no export of ours could have written an entry.
@@ -217,7 +229,7 @@ def check_head(model: PortableModel) -> None:
         if name.startswith(model.head.module) and name.endswith(".dense.weight") and value.size(0) != value.size(1):
             raise ValueError(
                 f"{model.path} has no counterpart among Hugging Face's classes: the inner dimension of its head is "
-                f"{value.size(0)}, and theirs {value.size(1)}."
+                f"{value.size(0)}, theirs is {value.size(1)}."
             )
 
 
@@ -225,19 +237,46 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The options of `fast_roberta` that a config.json describes.
 
     Raises:
-        ValueError: naming the entry, if it describes another model than a RoBERTa.
+        ValueError: naming the entry, if it does not describe a RoBERTa.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in class_names():
         raise ValueError(
-            f"{path}: the model_type is {model_type!r}, which is not read: only {', '.join(class_names())} are. Use it "
-            "with transformers; if it is an export of a model of yours, export that checkpoint again."
+            f"{path}: the model_type is {model_type!r}, but only {', '.join(class_names())} are read. Use it with "
+            "transformers. If it is an export of a model of yours, export that checkpoint again."
         )
+    family = family_called(model_type)
+    _check_numbers(config, family, path)
+    # Heads have their own dropout in ModernBERT and in newer files; otherwise transformers uses that of the encoder.
+    has_own_dropout = family is not None or config.get("classifier_dropout") is not None
+    in_heads = "classifier_dropout" if has_own_dropout else "hidden_dropout_prob"
+    entry = "hidden_act" if family is None else family.ACTIVATION
+    activation = config.get(entry, "gelu")
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise ValueError(f"{path}: {entry} must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
+    return {
+        "_name": "fast_roberta",
+        **{ours: config[theirs] for theirs, ours in _SIZES.items()},
+        **{ours: float(config.get(theirs) or 0.0) for theirs, ours in _DROPOUTS.items()},
+        "activation_dropout": 0.0,
+        **({"encoder_normalize_before": True} if model_type == PRE_NORM else {}),
+        "pooler_dropout": float(config.get(in_heads) or 0.0),
+        "activation_fn": activation,
+        "layer_norm_eps": config.get("layer_norm_eps", _THEIR_EPSILON),
+        "pooler_activation_fn": "tanh",
+        "max_positions": config["max_position_embeddings"] - ROWS_BEFORE_POSITIONS,
+        "untie_weights_roberta": config.get("tie_word_embeddings") is False,
+        "load_checkpoint_heads": False,
+        **(family.from_config(config, path) if family else {}),
+    }
+
+
+def _check_numbers(config: Mapping[str, Any], family: Family | None, path: Path) -> None:
+    """Refuse a config.json with impossible sizes, dropouts or an impossible epsilon."""
     for name in (*_SIZES, "vocab_size", "max_position_embeddings"):
         value, least = config.get(name), ROWS_BEFORE_POSITIONS if name == "max_position_embeddings" else 0
         if not isinstance(value, int) or isinstance(value, bool) or value <= least:
             raise ValueError(f"{path}: {name} must be a whole number above {least}, got {short(value)}.")
-    family = family_called(model_type)
     for name in (*_DROPOUTS, *(family.DROPOUTS if family else ()), "classifier_dropout"):
         value = config.get(name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -251,37 +290,16 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
             f"{path}: hidden_size {config['hidden_size']} is not a multiple of num_attention_heads "
             f"{config['num_attention_heads']}: copy the file again."
         )
-    is_said = family is not None or config.get("classifier_dropout") is not None
-    in_heads = "classifier_dropout" if is_said else "hidden_dropout_prob"  # as transformers has it
-    entry = "hidden_act" if family is None else family.ACTIVATION
-    activation = config.get(entry, "gelu")
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise ValueError(f"{path}: {entry} must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
-    return {
-        "_name": "fast_roberta",
-        **{ours: config[theirs] for theirs, ours in _SIZES.items()},
-        **{ours: float(config.get(theirs) or 0.0) for theirs, ours in _DROPOUTS.items()},
-        "activation_dropout": 0.0,
-        **({"encoder_normalize_before": True} if model_type == PRE_NORM else {}),
-        "pooler_dropout": float(config.get(in_heads) or 0.0),
-        "activation_fn": activation,
-        "layer_norm_eps": epsilon,
-        "pooler_activation_fn": "tanh",
-        "max_positions": config["max_position_embeddings"] - ROWS_BEFORE_POSITIONS,
-        "untie_weights_roberta": config.get("tie_word_embeddings") is False,
-        "load_checkpoint_heads": False,
-        **(family.from_config(config, path) if family else {}),
-    }
 
 
 def _is_setting(name: str, value: Any) -> bool:
-    """Whether it is a setting of fine-tuning that an export records."""
+    """True for a setting of fine-tuning that an export records."""
     if name in _WORDS:
         return isinstance(value, str) and value in _WORDS[name]
     return name in _LENGTHS and is_length(value)
 
 
-# Our own entries of config.json, and whether an export can have written one.
+# Our own entries of config.json -> True if an export can have written such an entry.
 _ENTRIES: dict[str, Callable[[dict[str, Any]], bool]] = {
     REMEMBERED: lambda entry: (
         entry["task"] in ("", *all_tasks())
@@ -302,59 +320,83 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     """The head that a config.json names, and the labels of its classes; None for a bare encoder.
 
     Raises:
-        ValueError: if it has a head that ours have no counterpart for.
+        ValueError: if it has a head without a counterpart here.
     """
-    architectures = config.get("architectures")
-    if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
-        raise ValueError(
-            f"{path}: architectures must name the class of the model, such as "
-            f'["{class_names()[config["model_type"]]}ForMaskedLM"], got {architectures!r}: write it into this file.'
-        )
-    architecture = architectures[0]
-    suffix = architecture.removeprefix(class_names()[config["model_type"]])
+    family = family_called(config["model_type"])
+    suffix = _read_suffix(config, path)
     if suffix == ENCODER_ONLY:
         return None, ()
-    of_problems = {kind.hugging_face.problem_type: name for name, kind in formats().items() if kind.hugging_face}
-    kinds = {kind.hugging_face.suffix: name for name, kind in reversed(formats().items()) if kind.hugging_face}
-    del kinds[ENCODER_ONLY]
-    if family := family_called(config["model_type"]):
-        theirs = {ending: counterpart_of(kind) for ending, kind in kinds.items()}
-        kinds = {ending: kind for ending, kind in kinds.items() if ending in family.CLASSES or theirs[ending].code}
+    kinds = _kinds_by_suffix(family)
     if suffix not in kinds:
+        beginning = class_names()[config["model_type"]]
         raise ValueError(
-            f"{path}: the architecture is {architecture!r}, which has no counterpart here. Those that are read: "
-            f"{', '.join(class_names()[config['model_type']] + ending for ending in (*kinds, ENCODER_ONLY))}."
+            f"{path}: the architecture is {config['architectures'][0]!r}, which has no counterpart here. Classes that "
+            f"are read: {', '.join(beginning + ending for ending in (*kinds, ENCODER_ONLY))}."
         )
-    kind = kinds[suffix]
-    names, problem = config.get("id2label") or {}, str(config.get("problem_type") or None)
+    names = config.get("id2label") or {}
     num_labels = (len(names) if isinstance(names, dict) else 0) or config.get("num_labels", 2)
     if not isinstance(names, dict) or not isinstance(num_labels, int):
         raise ValueError(
             f'{path}: id2label must be an object such as {{"0": "no"}}, and num_labels a whole number: copy the '
             "file again."
         )
+    kind = kinds[suffix]
     if counterpart_of(kind).problem_type:
-        if problem == ("single_label_classification" if num_labels == 1 else "regression"):
-            raise ValueError(
-                f"{path}: problem_type is {problem!r} with {num_labels} outputs, which is not read here. Use it with "
-                "transformers, or start from another."
-            )
-        usual = "regression" if num_labels == 1 else "single_label_classification"
-        kind = of_problems.get(problem, of_problems.get(usual, kind))
-    labels = _names_of_classes(names, path) if formats()[kind].has_labels else ()
-    is_classifier = formats()[kind].head == "classification"
-    if formats()[kind].has_labels and is_classifier and kind != usual_kind(num_labels):  # known by its labels alone
+        kind = _kind_of_problem(kind, str(config.get("problem_type") or None), num_labels, path)
+    facts = formats()[kind]
+    labels = _names_of_classes(names, path) if facts.has_labels else ()
+    # A kind such as multi-label is recognized by having labels, so it gets numbers as labels if the file has none.
+    # The usual kind of so many outputs is recognized without labels, and LABEL_0, LABEL_1 are not names.
+    if facts.has_labels and facts.head == "classification" and kind != usual_kind(num_labels):
         labels = labels or tuple(map(str, range(num_labels)))
     elif all(label.startswith("LABEL_") for label in labels):
         labels = ()
-    head = Head(kind=kind, name=formats()[kind].default_head_name)
+    head = Head(kind=kind, name=facts.default_head_name)
     number = head.hugging_face.num_outputs
     return replace(head, num_outputs=num_labels if number is None else number), labels
 
 
-def _brings_code(kind: str) -> bool:
-    counterpart = formats()[kind].hugging_face
-    return counterpart is not None and counterpart.code is not None
+def _read_suffix(config: Mapping[str, Any], path: Path) -> str:
+    """The end of the name of the class in `architectures`, such as ForMaskedLM."""
+    architectures = config.get("architectures")
+    if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
+        raise ValueError(
+            f"{path}: architectures must name the class of the model, such as "
+            f'["{class_names()[config["model_type"]]}ForMaskedLM"], got {architectures!r}: write it into this file.'
+        )
+    return str(architectures[0]).removeprefix(class_names()[config["model_type"]])
+
+
+def _kinds_by_suffix(family: Family | None) -> dict[str, str]:
+    """The first kind of each class with a head, by the end of the class's name.
+
+    A family only has some of the classes, and classes that come with their code.
+    """
+    kinds = {kind.hugging_face.suffix: name for name, kind in reversed(formats().items()) if kind.hugging_face}
+    del kinds[ENCODER_ONLY]
+    if family is None:
+        return kinds
+    return {
+        suffix: kind
+        for suffix, kind in kinds.items()
+        if suffix in family.CLASSES or counterpart_of(kind).code is not None
+    }
+
+
+def _kind_of_problem(kind: str, problem: str, num_labels: int, path: Path) -> str:
+    """The kind of ForSequenceClassification by problem_type or, without one, by the number of outputs.
+
+    One output is a number, several are classes. The opposite is refused: transformers computes such losses, but there
+    is no kind for them here.
+    """
+    if problem == ("single_label_classification" if num_labels == 1 else "regression"):
+        raise ValueError(
+            f"{path}: problem_type is {problem!r} with {num_labels} outputs, which is not read here. Use it with "
+            "transformers, or start from another model."
+        )
+    usual = "regression" if num_labels == 1 else "single_label_classification"
+    kinds = {each.hugging_face.problem_type: name for name, each in formats().items() if each.hugging_face}
+    return kinds.get(problem, kinds.get(usual, kind))
 
 
 def _names_of_classes(names: Mapping[str, Any], path: Path) -> tuple[str, ...]:
@@ -362,7 +404,7 @@ def _names_of_classes(names: Mapping[str, Any], path: Path) -> tuple[str, ...]:
     labels = {int(number) if number.isdecimal() else number: str(label) for number, label in names.items()}
     if labels.keys() != set(range(len(names))) or len(set(labels.values())) < len(names):
         raise ValueError(
-            f"{path}: id2label must give each class from 0 to {len(names) - 1} a name of its own, and it is "
+            f"{path}: id2label must give each class from 0 to {len(names) - 1} a name of its own, but it is "
             f"{names!r:.100}: correct it."
         )
     return tuple(labels[number] for number in range(len(labels)))
@@ -380,10 +422,10 @@ def to_hugging_face(
 
     Args:
         state: content of a checkpoint, with parameters by our names as "model".
-        head: the head to take along; others stay behind.
-        family: that of the model, as of `family_of`.
-        is_tied: whether the masked-LM head shares the embeddings; the result then has no separate matrix for it.
-        order: our id of each of their ids (V,), where they differ.
+        head: the head to include; others are left out.
+        family: the family of the model, as `family_of` returns it.
+        is_tied: True if the masked-LM head shares the embeddings; the result then has no separate matrix for it.
+        order: our id of each of their ids (V,), if they differ.
 
     Raises:
         ValueError: for a parameter without a counterpart in Hugging Face's model.
@@ -417,13 +459,13 @@ def to_hugging_face(
 def from_hugging_face(
     state: Mapping[str, Tensor], head: Head, *, order: NDArray[Any] | None = None, is_rotary: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """A state dict of Hugging Face -> parameters by our names, and those that were merged, as they were.
+    """A state dict of Hugging Face -> parameters by our names, and the original ones that were merged.
 
     Args:
-        state: parameters of their model, as from `with_base_prefix`, with or without copies of tied ones.
-        head: the head that it has, by the name that it gets.
-        order: their id of each of our ids (V,), where they differ.
-        is_rotary: whether it has no embeddings of positions.
+        state: parameters of their model, as from `with_base_prefix`, with or without copies of tied parameters.
+        head: its head, with our name.
+        order: their id of each of our ids (V,), if they differ.
+        is_rotary: True if it has no embeddings of positions.
 
     Raises:
         ValueError: for a parameter without a counterpart in our model, or if one is missing.
@@ -436,7 +478,7 @@ def from_hugging_face(
             continue
         result[translate(name, back)] = value
     if TOKENS not in result or (POSITIONS not in result and not is_rotary):
-        raise ValueError("The embeddings are missing: the state dict is of another kind of model.")
+        raise ValueError("The embeddings are missing: the state dict belongs to another kind of model.")
     if head.kind == MASKED_LM:
         result.setdefault(LM_WEIGHT, result[TOKENS])
         if "lm_head.bias" in state:
@@ -461,12 +503,13 @@ def with_base_prefix(
     """Parameters of any of their classes with the prefix `roberta.`, which a bare RobertaModel leaves out.
 
     Args:
-        family: that of the model.
-        options: of `fast_roberta`, for this model.
-        path: of the parameters, for messages.
+        state: the parameters.
+        family: the family of the model.
+        options: options of `fast_roberta` for this model.
+        path: the file or folder of the parameters, for messages.
     """
     for older, name in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
-        state = {key.replace(older, name): value for key, value in state.items()}  # of 2019's files
+        state = {key.replace(older, name): value for key, value in state.items()}  # files of 2019 have these names
     if family is not None:
         try:
             state = family.as_roberta(state, options)
@@ -478,7 +521,9 @@ def with_base_prefix(
 
 
 def _added(positions: Tensor, token_types: Tensor) -> Tensor:
-    """Rows of positions (P, D) and vectors of token types (T, D) -> sums with the first; rows 0 and 1 serve no token.
+    """Rows of positions (P, D) and vectors of token types (T, D) -> sums with the first type.
+
+    Rows 0 and 1 stay: no token uses them.
 
     Sums of 16-bit numbers are kept in 32 bits, as their model computes them when it is loaded in fp32.
     """
@@ -488,14 +533,14 @@ def _added(positions: Tensor, token_types: Tensor) -> Tensor:
 
 
 def _original(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The parameters that an import merged, as they were; {} if there are none, or they have been trained since."""
+    """The original parameters that an import merged; {} if there are none, or if they have been trained since."""
     kept: dict[str, Tensor] = state.get(ORIGINAL) or {}
     is_same = kept and torch.equal(_added(kept["positions"], kept["token_types"]), state["model"][POSITIONS])
     return kept if is_same else {}
 
 
 def _token_types(state: Mapping[str, Any]) -> Tensor:
-    """The vectors of token types (T, D) on the other side: zero for the only one, if none were imported."""
+    """The vectors of token types (T, D) of Hugging Face's model: a single one of zeros, unless they were imported."""
     words: Tensor = state["model"][TOKENS]
     return _original(state).get("token_types", words.new_zeros(1, words.size(1)))
 

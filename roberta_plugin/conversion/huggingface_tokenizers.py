@@ -1,26 +1,26 @@
-"""Tokenizers and vocabularies -> their files in Hugging Face's form, which transformers reads without our code.
+"""Tokenizers and vocabularies -> files in Hugging Face's form, which transformers reads without our code.
 
     byte-level BPE   tokenizer.json  vocab.json  merges.txt             RobertaTokenizer
     SentencePiece    tokenizer.json  sentencepiece.bpe.model            XLMRobertaTokenizer, CamembertTokenizer
     whitespace       tokenizer.json (WordLevel)                         PreTrainedTokenizerFast
     all              tokenizer_config.json  special_tokens_map.json
 
-They are read by `data/tokenizers/huggingface`, which says how ids correspond. Character BPE has no such form: Moses'
+`data/tokenizers/huggingface` reads these files and explains how ids correspond. Character BPE has no such form: Moses'
 rules, which cut text into words, are a program with lists of abbreviations.
 
 Texts get the same ids as here, except that transformers reads the strings <s>, <pad>, </s> and <unk> of a text as
 special symbols, unless it is called with split_special_tokens=True. With SentencePiece there are two more exceptions:
-of two equally probable ways to cut a word tokenizers may choose another one, and it loses marks where a letter has
-several.
+the library tokenizers may choose another one of two equally probable ways to cut a word, and it loses marks of letters
+with several marks.
 
-A fine-tuned head reads no white space at the ends of a text (`finetuning/records.py`), and neither does its exported
-byte-level BPE, by a normalizer in tokenizer.json; its class is then PreTrainedTokenizerFast, for RobertaTokenizer
-leaves normalizers out. But only RobertaTokenizer follows add_prefix_space, without which a list of words loses the
-spaces between them: taggers, which others give words, have this class and no normalizer. SentencePiece has both rules
-itself.
+A fine-tuned head reads no white space at the ends of a text (`finetuning/records.py`). Its exported byte-level BPE does
+the same by a normalizer in tokenizer.json. Its class is then PreTrainedTokenizerFast, because RobertaTokenizer leaves
+normalizers out. But only RobertaTokenizer follows add_prefix_space, without which a list of words loses the spaces
+between them. So taggers, which often get lists of words, have RobertaTokenizer and no normalizer. SentencePiece has
+both rules itself.
 
-`<mask>` takes the space before it along (lstrip), as in pretraining and in our hub: "end <mask>" is `end`, `<mask>`,
-not `end`, a space, `<mask>`. A model that was imported with a tokenizer without lstrip keeps that.
+`<mask>` includes the space before it (lstrip), as in pretraining and in our hub: "end <mask>" is `end`, `<mask>`, not
+`end`, a space, `<mask>`. A model that was imported with a tokenizer without lstrip keeps the space.
 
 Shapes: V symbols of the vocabulary.
 """
@@ -75,7 +75,7 @@ def model_type_of(model: PortableModel) -> str:
     """The model_type of Hugging Face that goes with the tokenizer.
 
     Raises:
-        ValueError: for character BPE, which transformers has no form for.
+        ValueError: for character BPE, which transformers does not support.
     """
     tokenizer = base_of(model.tokenizer)
     if isinstance(tokenizer, ByteLevelBpe | Whitespace):
@@ -84,15 +84,15 @@ def model_type_of(model: PortableModel) -> str:
         return "camembert" if f"<s>{NOT_USED}" in model.vocabulary.symbols else "xlm-roberta"
     raise ValueError(
         f"The tokenizer of {model.path} is a {model.tokenizer.name}: it cuts words by Moses' rules, which the files of "
-        "transformers cannot express. Models with byte_level_bpe, sentencepiece or whitespace can be exported; `--to "
-        "fairseq` takes this one, too."
+        "transformers cannot express. Models with byte_level_bpe, sentencepiece or whitespace can be exported. This "
+        "model can be exported by `--to fairseq`."
     )
 
 
 def write_tokenizer(
     model: PortableModel, folder: Path, *, model_type: str, max_length: int, white_space: WhiteSpace | None = None
 ) -> None:
-    """Write all files of the tokenizer into a folder; `white_space` is what the model reads of it (None: its head).
+    """Write all files of the tokenizer into a folder. `white_space` is how the model reads it; None: as its head does.
 
     Raises:
         ValueError: if transformers cannot give the same ids.
@@ -120,12 +120,7 @@ def write_tokenizer(
     special_tokens: dict[str, Any] = {key: their_symbol(symbol, model) for key, symbol in SPECIAL_TOKENS.items()}
     special_tokens |= {"mask_token": _added(MASK, model)}
     config = {
-        "tokenizer_class": (
-            _WITH_NORMALIZER
-            if isinstance(tokenizer, Whitespace)
-            or (model_type == "roberta" and (built.normalizer is not None or special_ids_of(model.tokenizer)))
-            else CLASSES[model_type]
-        ),
+        "tokenizer_class": _class_of(model, built, model_type),
         "model_input_names": ["input_ids", "attention_mask"],
         "model_max_length": max_length,
         "add_prefix_space": add_prefix_space or model_type != "roberta",
@@ -141,6 +136,18 @@ def write_tokenizer(
         write_json(folder / name, content, ensure_ascii=False)
 
 
+def _class_of(model: PortableModel, built: Any, model_type: str) -> str:
+    """The class of transformers for the tokenizer; see the head of this file.
+
+    RobertaTokenizer is not used for words alone, beside a normalizer, or with the special symbols of BERT: it would
+    replace all of these by its own.
+    """
+    is_changed = built.normalizer is not None or special_ids_of(model.tokenizer)
+    if isinstance(base_of(model.tokenizer), Whitespace) or (model_type == "roberta" and is_changed):
+        return _WITH_NORMALIZER
+    return CLASSES[model_type]
+
+
 def write_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, str]], folder: Path) -> None:
     """Write vocab.json and merges.txt: the id of each piece, and the merges in their order."""
     with atomic_write(folder / VOCABULARY, "w") as file:
@@ -150,7 +157,7 @@ def write_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, str]], fold
 
 
 def special_ids(model: PortableModel) -> dict[str, int]:
-    """Ids on Hugging Face's side of the five special symbols."""
+    """Hugging Face's ids of the five special symbols."""
     vocabulary = model.vocabulary
     order = _order(model)
     ids = {symbol: number for number, symbol in enumerate(SPECIALS)} | {MASK: vocabulary.mask_id}
@@ -158,7 +165,7 @@ def special_ids(model: PortableModel) -> dict[str, int]:
 
 
 def _order(model: PortableModel) -> NDArray[np.int64] | None:
-    """The written id of each of our ids (V,); None where all are the same."""
+    """The written id of each of our ids (V,); None if all are the same."""
     return None if model.keeps_ids else their_ids(model.tokenizer, model.vocabulary.symbols)
 
 
@@ -169,12 +176,12 @@ def _added(symbol: str, model: PortableModel) -> dict[str, Any]:
 
 
 def their_symbol(symbol: str, model: PortableModel) -> str:
-    """What Hugging Face's tokenizer calls a special symbol."""
+    """The name of a special symbol in Hugging Face's tokenizer."""
     return _NAMES_OF_BERT.get(symbol, symbol) if special_ids_of(model.tokenizer) else symbol
 
 
 def _ids_of_added(model: PortableModel) -> dict[int, AddedToken]:
-    """The id on Hugging Face's side of each added token."""
+    """Hugging Face's id of each added token."""
     tokens, _ = additions_of(model.tokenizer)
     pieces, to_model = pieces_of(model.tokenizer), model.vocabulary.tokenizer_to_model(model.tokenizer).tolist()
     numbers = dict(zip(pieces, to_model, strict=True))
@@ -222,7 +229,7 @@ def _write_byte_level_bpe(
 
 
 def _word_level(model: PortableModel, added: Mapping[int, Mapping[str, Any]]) -> Any:
-    """The tokenizer of `tokenizers`; what is no word of a text gets a name with a space, which no text has."""
+    """The tokenizer of `tokenizers`. Symbols that are not words of a text get names with a space, which no word has."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     words = set(base_of(model.tokenizer).symbols)
@@ -240,10 +247,10 @@ def _word_level(model: PortableModel, added: Mapping[int, Mapping[str, Any]]) ->
 
 
 def leaves_out_space(model: PortableModel) -> bool:
-    """Whether an exported tokenizer reads white space as the head does.
+    """True if an exported tokenizer reads white space as the head does.
 
-    SentencePiece and whitespace do so themselves. Byte-level BPE needs a normalizer, which sees only the parts of a
-    text between added tokens, and goes with no class that takes words.
+    SentencePiece and whitespace do so themselves. Byte-level BPE needs a normalizer, which only sees the parts of a
+    text between added tokens, and which the class for lists of words does not support.
     """
     tokens, _ = additions_of(model.tokenizer)
     takes_normalizer = not tokens and not model.head.hugging_face.is_asked_by_words
@@ -251,7 +258,7 @@ def leaves_out_space(model: PortableModel) -> bool:
 
 
 def _normalizer(white_space: WhiteSpace) -> Any:
-    """The normalizer of byte-level BPE in `tokenizers`; None: none."""
+    """The normalizer of byte-level BPE in `tokenizers`; None if it needs none."""
     from tokenizers import Regex, normalizers
 
     if white_space == "kept":
@@ -267,7 +274,8 @@ def _write_sentencepiece(
 ) -> Any:
     """Write the SentencePiece model; return the tokenizer of `tokenizers`.
 
-    Added tokens are no pieces of it, or Unigram would find them within words, too: they take the ids after the pieces.
+    Added tokens are not pieces of the model, because Unigram would also find them within words. They have the ids after
+    the pieces.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -312,8 +320,8 @@ def _write_sentencepiece(
 def _missing(pieces: Sequence[str], what: str) -> str:
     return (
         f"{len(pieces):,} pieces of the {what}, such as {pieces[0]!r}, are not in dict.txt and so are <unk> here, "
-        "which the files of transformers cannot express: only models whose dict.txt has them all, as "
-        "`roberta tokenizer train` writes it, can be exported. `--to fairseq` takes this one, too."
+        "which the files of transformers cannot express: only models whose dict.txt has all pieces, as from `roberta "
+        "tokenizer train`, can be exported. This model can be exported by `--to fairseq`."
     )
 
 

@@ -1,7 +1,7 @@
 """The model card: README.md of an exported folder, with the metadata that the Hugging Face hub reads.
 
-It states the recorded facts of the run, and marks the gaps that only its makers can fill. What is special of a kind or
-of a benchmark is said by `Kind` (description, usage, card_rows, decision) and by `Benchmark.on_hub`.
+It states the recorded facts of the run, and marks the gaps that only its makers can fill. Texts about a kind or a
+benchmark come from `Kind` (description, usage, card_rows, decision) and from `Benchmark.on_hub`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ A RoBERTa (Liu et al. 2019, arXiv 1907.11692) that {description}. Exported by ro
 
 ## Limitations
 
-*To be filled in.* What it was not made for; what is known of its biases.
+*To be filled in.* Uses for which it was not made, and its known biases.
 
 ## Licence
 
@@ -81,8 +81,8 @@ def card(model: PortableModel, settings: CommonExportSettings, form: Format) -> 
     name = (settings.push or _name(model.path)).partition("@")[0]
     does = model.head.facts.description.replace(MASK, form.mask or their_symbol(MASK, model))
     if not model.was_trained_for_its_answers:
-        untrained = "by a head that was not trained with this encoder: the encoder was fine-tuned after it"
-        does += ", without a training for that" if model.head.is_encoder else f", {untrained}"
+        untrained = "by a head that was not trained with this encoder, which was fine-tuned later"
+        does += ", without being trained for that" if model.head.is_encoder else f", {untrained}"
     usage = form.usage(model) + _decision(model, form)
     return TEMPLATE.format(
         metadata=metadata(model, settings, form, name=name).to_yaml(),
@@ -98,7 +98,7 @@ def card(model: PortableModel, settings: CommonExportSettings, form: Format) -> 
 
 
 def metadata(model: PortableModel, settings: CommonExportSettings, form: Format, *, name: str) -> ModelCardData:
-    """What the hub reads of the card: facts of the run's records and of the options; what is unknown is left out."""
+    """The metadata that the hub reads: known facts from the run's records and from the options."""
     pipeline = form.pipeline or model.head.hugging_face.pipeline
     trained_on = identity.read_record(model.state)
     task = "" if trained_on.get(identity.IS_INFERRED) else str(trained_on.get("task") or "")
@@ -131,7 +131,7 @@ def metadata(model: PortableModel, settings: CommonExportSettings, form: Format,
 
 
 def usage(model: PortableModel) -> str:
-    """How transformers gives the answers of a folder, in the words of the kind."""
+    """The kind's section on how to use a folder with transformers."""
     return _kind(model).usage(_exported(model)).replace('"FOLDER"', f'"FOLDER"{trust(model)}')
 
 
@@ -162,18 +162,18 @@ def _exported(model: PortableModel) -> Exported:
 
 
 def _decision(model: PortableModel, form: Format) -> str:
-    """The numbers that decide beside the weights, and who applies them; empty without any."""
+    """A paragraph on the numbers that decide beside the weights; empty if there are none."""
     rules = _kind(model).decision(_exported(model))
     if not rules:
         return ""
     return (
-        f"\n\nThe model was judged by {' and '.join(rules)}, which the weights do not hold. {' '.join(rules.values())} "
-        f"{form.who_decides}"
+        f"\n\nThe model was evaluated with {' and '.join(rules)}, which the weights do not contain. "
+        f"{' '.join(rules.values())} {form.who_decides}"
     )
 
 
 def _base_model(model: PortableModel) -> str:
-    """The name at the hub of the model that this one was made from; empty if no record names it."""
+    """The name at the hub of the model from which this one was made; empty if no record has it."""
     start = model.training.get("finetune_from_model")
     for path in (model.path, *([Path(start)] if start else [])):
         record = read_json(path.parent / RECORD, keys=(), remedy="remove it") if path.suffix == ".pt" else None
@@ -183,7 +183,7 @@ def _base_model(model: PortableModel) -> str:
 
 
 def _results(model: PortableModel) -> dict[str, tuple[dict[str, float], int]]:
-    """Split -> the model's own metrics, without numbers that decide, and how many runs were evaluated with it."""
+    """Split -> the model's own metrics, without numbers that decide, and the number of runs in the evaluation."""
     folder = (finetuning_folder(model.path) or model.path.parent) / "results"
     results = {}
     for path in sorted(folder.glob("evaluation_*.json")) if model.path.suffix == ".pt" else ():
@@ -195,7 +195,7 @@ def _results(model: PortableModel) -> dict[str, tuple[dict[str, float], int]]:
 
 
 def _name(path: Path) -> str:
-    """The title, such as roberta.base for roberta.base/model.pt and roberta.base.tar.gz, or that of a run's folder."""
+    """The title: the name of a run's folder, or roberta.base for roberta.base/model.pt and roberta.base.tar.gz."""
     if (output_dir := finetuning_folder(path)) is not None:
         return output_dir.name
     if path.suffix in (".pt", ".safetensors"):
@@ -227,28 +227,35 @@ def _sizes(model: PortableModel) -> dict[str, Any]:
 
 
 def _data(model: PortableModel) -> dict[str, Any]:
-    """The data, as recorded by the checkpoint and the manifest of its data-bin."""
-    task = saved_options(model.state)[0]
+    """The data, as recorded by the checkpoint and by its data-bin or prepared folder."""
     trained_on = identity.read_record(model.state)
     rows: dict[str, Any] = {}
     if trained_on.get("task") and not trained_on.get(identity.IS_INFERRED):
         kind = (trained_on.get("settings") or {}).get("kind")
         rows["Fine-tuned on"] = ", ".join([trained_on["task"], *([kind] if kind else [])])
-    output_dir = finetuning_folder(model.path)
-    folders = [Path(task["data"])] if task.get("data") not in (None, "", ".") else []
-    folders += [output_dir / "data"] if output_dir is not None else []  # where it was moved
-    candidates = (folder / name for folder in folders for name in ("manifest.json", PREPARED))
-    path = next((path for path in candidates if path.is_file()), None)
-    record = {} if path is None else read_json(path, keys=(), remedy="bring it back from a copy, or remove it") or {}
-    if names := (record.get("source") or {}).get("names"):  # of a prepared folder
+    record = _record_of_data(model)
+    if names := (record.get("source") or {}).get("names"):  # only a prepared folder has them
         more = record["source"]["files"] - len(names)
         rows["Files"] = ", ".join([*names, *([f"{more:,} more"] if more else [])])
     for name, split in (record.get("splits") or {}).items():
-        counts = split.get("counts") or split  # of a manifest, or of a prepared folder
+        counts = split.get("counts") or split  # a manifest has counts; a prepared folder has them in the split itself
         numbers = ", ".join(f"{counts[what]:,} {what}" for what in ("examples", "tokens") if counts.get(what))
         files = ", ".join(Path(source["path"]).name for source in split.get("inputs", ()))
         rows[f"Split {name}"] = " of ".join(filter(None, (numbers, files)))
     return rows
+
+
+def _record_of_data(model: PortableModel) -> dict[str, Any]:
+    """The manifest of the data-bin, or prepared.json of the prepared folder; {} if it is gone.
+
+    The folder is where the checkpoint says or, after a fine-tuning whose folder was moved, beside the checkpoint.
+    """
+    data, output_dir = saved_options(model.state)[0].get("data"), finetuning_folder(model.path)
+    folders = [Path(data)] if data not in (None, "", ".") else []
+    folders += [output_dir / "data"] if output_dir is not None else []
+    candidates = (folder / name for folder in folders for name in ("manifest.json", PREPARED))
+    path = next((path for path in candidates if path.is_file()), None)
+    return {} if path is None else read_json(path, keys=(), remedy="bring it back from a copy, or remove it") or {}
 
 
 def _training(model: PortableModel) -> dict[str, Any]:
@@ -260,7 +267,7 @@ def _training(model: PortableModel) -> dict[str, Any]:
 
 
 def _evaluation(model: PortableModel) -> str:
-    """The table that `roberta finetune` wrote; if it is of several runs, also the numbers of this one."""
+    """The table that `roberta finetune` wrote. If there were several runs, also the numbers of this run."""
     output_dir = finetuning_folder(model.path)
     if output_dir is None:
         return _pretraining_results(model)
@@ -276,11 +283,11 @@ def _evaluation(model: PortableModel) -> str:
     }
     if not own:
         return table
-    return f"This folder holds one of several runs, which has these numbers:\n\n{_list(own)}\n\nAll runs:\n\n{table}"
+    return f"This folder has one of several runs. Its numbers are:\n\n{_list(own)}\n\nAll runs:\n\n{table}"
 
 
 def _pretraining_results(model: PortableModel) -> str:
-    """What `roberta pretrain` has measured of this checkpoint; empty if that was another one."""
+    """The measurements of `roberta pretrain` of this checkpoint; empty if they are of another checkpoint."""
     path = model.path.parent.parent / "report.json"
     report = (read_json(path, keys=(), remedy="delete it") if model.path.suffix == ".pt" else None) or {}
     return str(report.get("results", "")) if report.get("updates") == model.training.get("updates") else ""

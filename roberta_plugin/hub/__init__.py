@@ -1,4 +1,4 @@
-"""A trained model in a few lines of Python: text in; ids, features, filled masks and predictions out.
+"""A trained model in a few lines of Python: texts -> ids, features, filled masks and predictions.
 
     from roberta_plugin.hub import RobertaHub
 
@@ -8,9 +8,9 @@
 interface   RobertaHub, with the calls of fairseq's RoBERTa hub interface
 core        ids of many sequences -> predictions and features
 texts       texts <-> ids, with <mask>; tokens -> words
-scoring     sentences -> how acceptable they are to the model; masked batches -> accuracy and perplexity
+scoring     sentences -> their acceptability to the model; masked batches -> accuracy and perplexity
 graphs      models that another program computes, with the calls of the hub
-running     the inference loop: sequences or batches -> what the model computes, in order
+running     the inference loop: sequences or batches -> the model's results, in order
 """
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq

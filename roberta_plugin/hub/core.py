@@ -1,7 +1,7 @@
 """Ids of any number of sequences -> predictions and features: the part of `RobertaHub` without texts.
 
 Shapes: N sequences in all, B in a batch, T tokens in a sequence, D model dimension, V vocabulary, C classes, M masked
-positions, K answers for each.
+positions, K answers for each mask.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HubCore(nn.Module):
 
     Attributes:
         trained_on: the checkpoint's record of its fine-tuning (`finetuning/identity.py`): task, settings with
-            labels and lengths, tokenizer, vocabulary; empty for others.
+            labels and lengths, tokenizer, vocabulary; empty if it was not fine-tuned.
         codec: texts <-> ids.
     """
 
@@ -57,7 +57,7 @@ class HubCore(nn.Module):
         self._has_warned_of_length = self._has_warned_of_head = False
         keeps_space = bool(self.trained_on.get(identity.MASK_KEEPS_SPACE))
         self.codec = TextCodec(tokenizer, vocabulary, mask_keeps_space=keeps_space)
-        self._never_filled = torch.from_numpy(vocabulary.never_masked())  # special tokens are not answers
+        self._never_filled = torch.from_numpy(vocabulary.never_masked())  # special tokens cannot be answers
 
     @property
     def device(self) -> torch.device:
@@ -71,18 +71,18 @@ class HubCore(nn.Module):
 
     @property
     def longest(self) -> float:
-        """The most tokens that the model answers about; with rotary positions any number, beyond its training too."""
+        """The most tokens of an input; infinite with rotary positions, which also reach beyond those of training."""
         return self.max_positions if getattr(self.model, "has_position_limit", True) else math.inf
 
     @property
     def trained_length(self) -> int:
-        """The most tokens of a text that the model read in training, <s> and </s> included: longer ones were cut."""
+        """The most tokens of a text in training, <s> and </s> included; longer texts were cut."""
         settings = self.trained_on.get("settings") or {}
         return min(int(settings.get("max_length") or self.max_positions), self.max_positions)
 
     @property
     def labels(self) -> list[str]:
-        """Names of the classes, in the order of the logits; empty if the checkpoint does not hold them."""
+        """Names of the classes, in the order of the logits; empty if the checkpoint does not have them."""
         return [str(label) for label in self.trained_on.get("settings", {}).get("labels") or ()]
 
     @property
@@ -92,7 +92,7 @@ class HubCore(nn.Module):
 
     @property
     def head_kinds(self) -> dict[str, str]:
-        """The kind of each head, by its name; fairseq's `roberta` has classification heads only."""
+        """The kind of each head, by its name; fairseq's `roberta` only has classification heads."""
         kinds: dict[str, str] | None = getattr(self.model, "head_kinds", None)
         if kinds is None:
             kinds = dict.fromkeys(getattr(self.model, "classification_heads", ()), "classification")
@@ -115,7 +115,7 @@ class HubCore(nn.Module):
         return super().__getattr__(name)
 
     def __dir__(self) -> list[str]:
-        """With the methods of extensions, for tab completion."""
+        """The usual names and the methods of extensions, for tab completion."""
         return [*super().__dir__(), *HUB_METHODS]
 
     def outputs_of_ids(self, tokens: Tensor, head: str) -> Any:
@@ -144,15 +144,19 @@ class HubCore(nn.Module):
         )
 
     def as_batch(self, tokens: Tensor) -> Batch:
-        """Ids (T,) or (B, T), which may be padded."""
-        tokens = self._checked_ids(tokens, dims=(1, 2), least=1)
+        """A batch of ids (T,) or (B, T), which may be padded."""
+        tokens = self._check_ids(tokens, dims=(1, 2), least=1)
         tokens = tokens.unsqueeze(0) if tokens.dim() == 1 else tokens  # (T,) -> (1, T)
         self.check_length(tokens.size(-1))
         lengths = tokens.ne(self.vocabulary.pad_id).sum(dim=1).tolist()
         return Batch(tokens.to(self.device), lengths, list(range(len(tokens))))
 
-    def _checked_ids(self, tokens: Any, *, dims: Sequence[int], least: int = 0) -> Tensor:
-        """The ids as a tensor of this many dimensions, each row of `least` or more; raises ValueError for others."""
+    def _check_ids(self, tokens: Any, *, dims: Sequence[int], least: int = 0) -> Tensor:
+        """The ids as a tensor of int64.
+
+        Raises:
+            ValueError: for numbers that are not ids, another number of dimensions, or fewer than `least` ids.
+        """
         try:
             ids = torch.as_tensor(tokens)
             is_whole = not ids.is_floating_point() and not ids.is_complex() and ids.dtype != torch.bool
@@ -168,7 +172,7 @@ class HubCore(nn.Module):
         )
 
     def check_length(self, length: int) -> None:
-        """Refuse a sequence of more tokens than the model has positions; warn where they are rotary."""
+        """Refuse a sequence with more tokens than the model has positions; warn if positions are rotary."""
         if length > self.longest:
             raise ValueError(
                 f"The text has {length} tokens, and this model reads at most {self.max_positions}: shorten it."
@@ -179,27 +183,24 @@ class HubCore(nn.Module):
             logger.log(
                 level,
                 f"A text has {length} tokens, and the model was trained with at most {self.max_positions}: its rotary "
-                "positions go on, and answers may be worse.",
+                "positions continue, but answers may be worse.",
             )
 
     def check_masked_lm(self) -> None:
-        """Refuse a model that was imported without a masked-LM head, whose weights are therefore untrained.
+        """Refuse a model that was imported without a masked-LM head: its weights are untrained.
 
-        A head that was not trained with the present encoder is a warning, once.
-
-        Raises:
-            ValueError: saying so.
+        Warn once of a head that was not trained with the present encoder.
         """
         if MASKED_LM in self.trained_on.get(identity.MADE_ANEW, ()):
             raise ValueError(
-                "The model came without a masked-LM head, so it cannot fill masks or compare phrases: take the "
-                "pretrained model that it was made from; or give --task-kind embedding, for vectors."
+                "The model came without a masked-LM head, so it cannot fill masks or compare phrases: use the "
+                "pretrained model from which it was made. For vectors, give --task-kind embedding."
             )
         if left_masked_lm(self.trained_on) and not self._has_warned_of_head:
             self._has_warned_of_head = True
             logger.warning(
-                "The masked-LM head was not trained with this encoder, which was fine-tuned after it: its answers are "
-                "worse than those of the pretrained model."
+                "The masked-LM head was not trained with this encoder, which was fine-tuned without it: its answers "
+                "are worse than the pretrained model's."
             )
 
     def fill_sequences(
@@ -213,7 +214,7 @@ class HubCore(nn.Module):
             positions = [np.flatnonzero(sequences[row] == self.vocabulary.mask_id).tolist() for row in batch.rows]
             answers: list[list[tuple[float, int]]] = []
             for logits in running.position_logits(self.model, batch, positions):  # (M', V)
-                total = logits.float().logsumexp(dim=-1, keepdim=True)  # the softmax is that over all V
+                total = logits.float().logsumexp(dim=-1, keepdim=True)  # the softmax is over all V
                 allowed = logits.float().masked_fill(never.to(logits.device), float("-inf"))
                 values, ids = allowed.topk(min(topk, int((~never).sum())), dim=-1)  # -> (M', K)
                 for best in zip((values - total).exp().tolist(), ids.tolist(), strict=True):
@@ -244,10 +245,10 @@ class HubCore(nn.Module):
 
         Args:
             texts: the sequences of each text: one, or several windows, which `models/heads.pool_windows` pools.
-            head: its name.
+            head: the name of the head.
             pooling: how to pool windows; None: each text is one sequence.
-            max_tokens: most positions of a batch, padding included; None: what suits the device. A batch may mix
-                windows of different texts.
+            max_tokens: most positions of a batch, padding included; None: a number that suits the device. A batch may
+                mix windows of different texts.
         """
         sequences = [sequence for windows in texts for sequence in windows]
         if pooling is None:
@@ -266,7 +267,7 @@ class HubCore(nn.Module):
     def score_spans(
         self, sequences: Sequence[NDArray[Any]], spans: Sequence[range], *, max_tokens: int | None = None
     ) -> list[float]:
-        """The mean log-probability of each sequence's (T,) tokens in a span, all of the span masked at once."""
+        """The mean log-probability of the tokens in a span of each sequence (T,). The whole span is masked at once."""
         masked = []
         for sequence, span in zip(sequences, spans, strict=True):
             masked.append(sequence.copy())
@@ -285,7 +286,7 @@ class HubCore(nn.Module):
     ) -> list[Tensor]:
         """Log-probabilities (Q,) of the ids `targets` (Q,) at ascending `positions` (Q,) of each sequence (T,).
 
-        In nats and on the CPU; the LM head reads no other positions.
+        They are in nats and on the CPU. The LM head only computes these positions.
         """
         self.check_masked_lm()
 
@@ -311,7 +312,7 @@ class HubCore(nn.Module):
         max_tokens: int | None = None,
     ) -> Tensor:
         """One vector for each sequence (N, D), in fp32 on the CPU: the features of the last layer as `pooling` says."""
-        rows = self.run(sequences, pooler(self.model, pooling), max_tokens=max_tokens)
+        rows = self.run(sequences, make_pooler(self.model, pooling), max_tokens=max_tokens)
         vectors = torch.stack(rows) if rows else torch.empty(0, self.dim)
         return F.normalize(vectors, dim=-1) if normalize else vectors
 
@@ -324,7 +325,7 @@ class HubCore(nn.Module):
             layers = running.hidden_states(self.model, batch) if all_layers else [running.features(self.model, batch)]
             return [[layer[row, :length] for layer in layers] for row, length in enumerate(batch.lengths)]
 
-        # A separate copy each, fit for training on top of it.
+        # Each is a separate copy, on top of which models can be trained.
         states = [[layer.clone() for layer in layers] for layers in self.run(sequences, run, max_tokens=max_tokens)]
         return states if all_layers else [row for (row,) in states]
 
@@ -336,7 +337,7 @@ class HubCore(nn.Module):
         return int(self.model.encoder.sentence_encoder.embed_tokens.embedding_dim)  # type: ignore[union-attr, arg-type]
 
 
-def pooler(model: nn.Module, pooling: Pooling) -> Callable[[Batch], list[Tensor]]:
+def make_pooler(model: nn.Module, pooling: Pooling) -> Callable[[Batch], list[Tensor]]:
     """A function from a batch to one vector (D,) for each row, in fp32 on the CPU.
 
     Raises:

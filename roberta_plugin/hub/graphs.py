@@ -16,13 +16,13 @@ from roberta_plugin.models.heads import Pooling
 
 
 class GraphModel(nn.Module):
-    """A model that answers by its own head alone; it has no features, and its `forward` is that of `FastRobertaModel`.
+    """A model that only has the outputs of its own head, and no features.
 
-    `head_kinds` and `heads` are as in our own models.
+    `forward` is called as in `FastRobertaModel`. `head_kinds` and `heads` are as in our own models.
     """
 
     what: ClassVar[str]
-    """What it is, in messages."""
+    """Words for it in messages, such as "an ONNX model"."""
     dim: int
     """The model dimension D."""
 
@@ -40,7 +40,7 @@ class GraphModel(nn.Module):
 
 
 class OpenedGraph(NamedTuple):
-    """What the hub needs of a folder with a graph."""
+    """The parts of a folder with a graph that the hub needs."""
 
     model: GraphModel
     tokenizer: Tokenizer

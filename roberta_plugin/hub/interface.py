@@ -3,8 +3,8 @@
     hub = RobertaHub.from_pretrained("runs/demo/checkpoints")
     hub.fill_mask("The method returns a <mask> of strings.")
 
-A call takes ids as fairseq's does: then gradients flow, and a model in training mode drops out. Or it takes a list of
-texts: then they run in batches of similar length, in evaluation mode and without gradients, and the results come in the
+A call takes ids as in fairseq: then gradients flow, and a model in training mode uses dropout. Or it takes a list of
+texts: then they run in batches of similar length, in evaluation mode and without gradients, and the results are in the
 order of the texts. Works with checkpoints of our models and of fairseq's `roberta`.
 
 Shapes: N texts, B sequences, T tokens in a sequence, D model dimension, V vocabulary, C classes, L layers.
@@ -54,7 +54,7 @@ Path_ = str | os.PathLike[str]
 
 
 class RobertaHub(HubCore):
-    """A model with its tokenizer and vocabulary; a module, so `.to(device)`, `.half()` and `.eval()` work.
+    """A model with its tokenizer and vocabulary. It is a module, so `.to(device)`, `.half()` and `.eval()` work.
 
     Attributes:
         num_updates: updates that the checkpoint was trained for; 0 if it is not known.
@@ -81,23 +81,23 @@ class RobertaHub(HubCore):
 
         Args:
             folder: the folder of the checkpoint, the output folder of `roberta finetune`, or the checkpoint itself; a
-                folder of Hugging Face, an archive of fairseq (.tar.gz), or an export to ONNX, which answers by its own
+                folder of Hugging Face, an archive of fairseq (.tar.gz), or an export to ONNX, which only has its own
                 head, on the CPU; or a model's name (`conversion/named_models.py`), such as "FacebookAI/roberta-base".
-            checkpoint_file: name of the checkpoint in `folder`; by default the one that is the result of its run
-                (`runs.py`), or the first of checkpoint_best.pt, checkpoint_last.pt and model.pt.
-            data: folder with dict.txt, or with input0/dict.txt as in fairseq's sentence_prediction; by default that of
-                the checkpoint if it has one, else the folder that the checkpoint was trained on.
-            tokenizer: folder with the tokenizer's files; by default that of dict.txt, or of the checkpoint. Or
+            checkpoint_file: name of the checkpoint in `folder`; by default the result of the run in it (`runs.py`), or
+                the first of checkpoint_best.pt, checkpoint_last.pt and model.pt.
+            data: folder with dict.txt, or with input0/dict.txt as in fairseq's sentence_prediction; by default the
+                checkpoint's folder if it has one of them, else the folder that the checkpoint was trained on.
+            tokenizer: folder with the tokenizer's files; by default the folder of dict.txt, or of the checkpoint. Or
                 "whitespace": the symbols of dict.txt are the words of the text.
-            data_name_or_path: fairseq's name of `data`; one that begins with "." is relative to `folder`.
-            bpe: fairseq's name of the kind of tokenizer, such as "gpt2"; only compared with the one that is found.
-            precision: precision of the matrix products. With any but fp32, the model computes answers on this device
-                only, and no gradients (`models/precision.py`).
+            data_name_or_path: fairseq's name of `data`; relative to `folder` if it begins with ".".
+            bpe: fairseq's name of the kind of tokenizer, such as "gpt2"; only compared with the tokenizer in the files.
+            precision: precision of the matrix products. With any but fp32, the model only computes outputs on this
+                device, and no gradients (`models/precision.py`).
             device: where to compute.
 
         Raises:
-            ValueError: if the checkpoint is damaged, its model is not one of ours or of fairseq's roberta, or the
-                device lacks the precision.
+            ValueError: if the checkpoint is damaged, its model is neither ours nor fairseq's roberta, or the device
+                does not support the precision.
         """
         register()
         for given in (folder, checkpoint_file, data, tokenizer, data_name_or_path):
@@ -107,7 +107,7 @@ class RobertaHub(HubCore):
         form = format_of(path) if checkpoint_file is None else None
         if form is not None and form in FORMATS and FORMATS[form].opener:
             if data is not None or tokenizer is not None or data_name_or_path is not None:
-                raise ValueError(f"{path} brings its vocabulary and tokenizer along: leave --data and --tokenizer out.")
+                raise ValueError(f"{path} has its own vocabulary and tokenizer: leave --data and --tokenizer out.")
             graph = FORMATS.load(form, "opener")(path, precision=precision)
             return cls(
                 graph.model, tokenizer=graph.tokenizer, vocabulary=graph.vocabulary, trained_on=graph.trained_on
@@ -146,7 +146,7 @@ class RobertaHub(HubCore):
 
     @cached_property
     def task(self) -> HubTask:
-        """source_dictionary, mask_idx and label_dictionary, as a fairseq task has them."""
+        """source_dictionary, mask_idx and label_dictionary, as in a fairseq task."""
         return HubTask(self.vocabulary, self.max_positions, self.labels)
 
     @overload
@@ -160,8 +160,8 @@ class RobertaHub(HubCore):
     ) -> Tensor | list[Tensor]:
         """Text -> (T,) int64 ids: `<s> a </s>`, or `<s> a </s> </s> b </s>` for a pair (one </s> with `no_separator`).
 
-        A list of texts and pairs becomes a list of ids. `<mask>` in the text becomes the mask token; the space before
-        it belongs to the token to be found.
+        A list of texts and pairs becomes a list of ids. `<mask>` in the text becomes the mask token. The space before
+        it belongs to the token that is to be found.
         """
         if more_sentences and not isinstance(sentence, str):
             raise ValueError(
@@ -172,8 +172,8 @@ class RobertaHub(HubCore):
         return ids[0] if isinstance(sentence, str) else ids
 
     def decode(self, tokens: Tensor | Sequence[int]) -> str | list[str]:
-        """(T,) ids -> text; a list of texts where the sequence holds several sentences separated by `</s> </s>`."""
-        texts = self.codec.decode(self._checked_ids(tokens, dims=(1,)).tolist())
+        """(T,) ids -> text; a list of texts if the sequence holds several sentences separated by `</s> </s>`."""
+        texts = self.codec.decode(self._check_ids(tokens, dims=(1,)).tolist())
         return texts[0] if len(texts) == 1 else texts
 
     @overload
@@ -193,8 +193,8 @@ class RobertaHub(HubCore):
 
         Args:
             tokens: ids, or texts.
-            return_all_hiddens: whether to return all layers.
-            max_tokens: most positions of a batch of texts, padding included; None: what suits the device.
+            return_all_hiddens: True to return all layers.
+            max_tokens: most positions of a batch of texts, padding included; None: a number that suits the device.
 
         Raises:
             ValueError: if a text has too many tokens for the model.
@@ -217,13 +217,13 @@ class RobertaHub(HubCore):
 
         Args:
             sentence: a text.
-            return_all_hiddens: whether a vector holds all layers (L + 1, D), not only the last one (D,).
+            return_all_hiddens: True for vectors of all layers (L + 1, D), False for the last one (D,).
             words: the words of the sentence, in order; None: `tokenizer` finds them.
             tokenizer: text -> words, or objects whose `str` is the word, such as spaCy's; None: words and punctuation
                 marks (`split_words`), and `<mask>` as one word.
 
         Raises:
-            ValueError: if the words are not those of the sentence, or the sentence is too long for the model.
+            ValueError: if the words are not the words of the sentence, or it is too long for the model.
         """
         (sentence,) = texts_in([sentence], most=1)
         if tokenizer is not None and not callable(tokenizer):
@@ -249,9 +249,9 @@ class RobertaHub(HubCore):
     def fill_mask(self, text: str | Sequence[str], topk: int = 5, *, max_tokens: int | None = None) -> Any:
         """The `topk` most probable tokens for each `<mask>` of the text, most probable first.
 
-        One mask: a list of `Filling`. Several: a list of such lists, one per mask. Each answer fills its own mask and
-        leaves the other masks in the text; its probability does not depend on the other answers. A list of texts
-        gives a list with the result of each.
+        The result for one mask is a list of `Filling`; for several masks, a list of such lists, one per mask. Each
+        answer fills its own mask and leaves the other masks in the text. Its probability does not depend on the other
+        answers. A list of texts gives a list with the result of each text.
 
         Raises:
             ValueError: if a text has no mask, or too many tokens for the model.
@@ -283,14 +283,14 @@ class RobertaHub(HubCore):
     def score(
         self, text: str | Sequence[str], method: ScoreMethod = "pll", *, max_tokens: int | None = None
     ) -> Score | list[Score]:
-        """How acceptable a text is to the model: its `score` in nats, higher is better, and the parts of it by token.
+        """The acceptability of a text to the model: its `score` in nats, where higher is better, and the tokens' parts.
 
         Args:
             text: one text, or a list, which becomes a list of scores.
             method: "pll", the sum over tokens that are masked in turn; "pll-word-l2r", which also masks the later
                 tokens of the word; "unmasked", minus the mean cross-entropy of the text as it is, with <s> and </s>.
                 See `hub/scoring.py`.
-            max_tokens: most positions of a batch, padding included; None: what suits the device.
+            max_tokens: most positions of a batch, padding included; None: a number that suits the device.
 
         Raises:
             ValueError: if there is no such method, the model has no LM head, or a text is empty, holds a `<mask>` or
@@ -306,7 +306,7 @@ class RobertaHub(HubCore):
     def score_sequences(
         self, sequences: Sequence[NDArray[Any]], method: ScoreMethod = "pll", *, max_tokens: int | None = None
     ) -> list[Score]:
-        """How acceptable each sequence `<s> a </s>` (T,) is to the model; see `hub/scoring.py`."""
+        """The acceptability of each sequence `<s> a </s>` (T,) to the model; see `hub/scoring.py`."""
         return scoring.score_sequences(self, sequences, method, max_tokens=max_tokens)
 
     def predict(
@@ -320,13 +320,13 @@ class RobertaHub(HubCore):
     ) -> Any:
         """Ids (T,), (B, T), or a list of texts and pairs -> the predictions of a head.
 
-        A classification head gives log-probabilities (B, C) of its classes, or its logits; for a regression, and for
-        the options of a multiple choice, ask for the logits. It reads texts as in training and by `roberta predict`:
-        without white space at the ends, in multiple choice also with one space for any inside, and with `<mask>` as any
-        other text. Texts with more tokens than in training (or `max_length`) are cut, which a warning says, or read as
-        --long-texts of the training has it. The other heads read texts as `encode` does. A token head gives
-        log-probabilities or logits of each token (B, T, C), and a span head gives `SpanLogits`; a list of texts gives
-        a list with those of each text.
+        A classification head gives log-probabilities (B, C) of its classes, or its logits. For a regression, and for
+        the options of a multiple choice, ask for the logits. The head reads texts as in training and by `roberta
+        predict`: without white space at the ends, and with `<mask>` as any other text. In multiple choice, any white
+        space inside is one space. Texts with more tokens than in training (or `max_length`) are cut, with a warning, or
+        read as by --long-texts of the training. The other heads read texts as `encode` does. A token head gives
+        log-probabilities or logits of each token (B, T, C), and a span head gives `SpanLogits`. A list of texts gives a
+        list with the result of each text.
 
         Raises:
             ValueError: if there is no such head, a text has too many tokens for one of the other heads, or ids have
@@ -351,17 +351,20 @@ class RobertaHub(HubCore):
 
     @staticmethod
     def check_no_length(max_length: int | None) -> None:
-        """Refuse `max_length` where ids, or texts as `encode` reads them, are predicted."""
+        """Refuse `max_length` for ids, and for heads that read texts as `encode` does."""
         if max_length is not None:
             raise ValueError("max_length is for texts that a classification head reads: leave it out.")
 
     def register_classification_head(
         self, name: str, num_classes: int | None = None, embedding_size: int | None = None, **options: Any
     ) -> None:
-        """Add a head with fresh weights, on the model's device and in its type; `embedding_size` is not used.
+        """Add a head with newly initialized weights, on the model's device and in its type.
+
+        `embedding_size` is not used.
 
         Raises:
-            ValueError: if torch cannot have a module of this name, there is no number of classes, or of an ONNX model.
+            ValueError: if torch does not allow a module of this name, there is no number of classes, or the model is a
+                graph.
         """
         if not isinstance(num_classes, int | np.integer) or num_classes < 1:
             raise ValueError(f"num_classes must be a whole number above 0, got {num_classes!r:.80}.")
@@ -375,7 +378,7 @@ class RobertaHub(HubCore):
         self.model.classification_heads[name].to(weight.device, weight.dtype)  # type: ignore[index, union-attr]
 
     def length_of_texts(self, wanted: int | None) -> int:
-        """The most tokens that are read of a text: as many as in training, unless another number is wanted."""
+        """The most tokens of a text that are read: as many as in training, unless another number is wanted."""
         if wanted is None:
             return self.trained_length
         if not isinstance(wanted, int | np.integer) or not SMALLEST_LENGTH <= wanted <= self.longest:
@@ -387,7 +390,7 @@ class RobertaHub(HubCore):
 
     @property
     def _white_space(self) -> WhiteSpace:
-        """What the classification head reads of white space."""
+        """How the classification head reads white space."""
         task = str(self.trained_on.get("task"))
         name = kind_of_task(task) or (self.trained_on.get("settings") or {}).get("kind")
         return white_space_of(kind_class(str(name)), task) if name in KINDS else "stripped"
@@ -441,7 +444,7 @@ class Bpe:
         self._ids = {symbol: number for number, symbol in enumerate(tokenizer.symbols)}
 
     def encode(self, text: str) -> str:
-        """Example, GPT-2's BPE: "Hello world" -> "15496 995"."""
+        """Text -> symbols. Example with GPT-2's BPE: "Hello world" -> "15496 995"."""
         (text,) = texts_in([text], most=1)
         return " ".join(self._tokenizer.symbols[token] for token in self._tokenizer.encode(text))
 
@@ -471,10 +474,10 @@ class HubTask(ModelOnlyTask):
         """Names of the labels: label number i is symbol number i + nspecial.
 
         Raises:
-            AttributeError: if the checkpoint does not say them.
+            AttributeError: if the checkpoint does not have them.
         """
         if not self._labels:
-            raise AttributeError("The checkpoint holds no names of labels: they are in the folder it was trained on.")
+            raise AttributeError("The checkpoint has no names of labels: see the folder that it was trained on.")
         dictionary = Dictionary()
         assert dictionary.nspecial == len(SPECIALS)
         for label in self._labels:

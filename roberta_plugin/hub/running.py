@@ -1,15 +1,15 @@
-"""The inference loop, by which everything that only reads a model runs it: hub, evaluations and the demo.
+"""The inference loop of everything that uses a model without training it: hub, evaluations and the demo.
 
-    sequences of any lengths --map_batches--> batches of similar length -> what the model computes, in their order
-    batches of a dataset     --run_batches--> what the model computes, in the order of the batches
+    sequences of any lengths --map_batches--> batches of similar length -> the model's results, in the sequences' order
+    batches of a dataset     --run_batches--> the model's results, in the order of the batches
 
-A batch costs what its longest sequence costs in every row, so sequences are sorted by length first. And once a batch
-is large enough to be computed at full speed, it ends where the next sequence would mostly be padding.
+Each row of a batch costs as much as its longest sequence, so sequences are first sorted by length. Once a batch is
+large enough to be computed at full speed, it ends before a sequence that would mostly be padding.
 
-Our models compute only the needed positions in the last layer; fairseq's `roberta` computes all.
+Our models compute only the needed positions in the last layer; fairseq's `roberta` computes all positions.
 
 Shapes: N sequences in all, B sequences in a batch, T positions of the longest, D model dimension, V vocabulary, C
-classes, M positions in all, Q most of them in a sequence.
+classes, M positions in all, Q most positions of a sequence.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from roberta_plugin.data.batches import cut_by_length
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
-# Positions of a batch, padding included: most, and how many are enough for full speed. On 2 cores of a CPU, base took
-# as long for a position with 512 as with 2,048, and more with 128 and with 4,096. In lower precisions, smaller batches
-# lose what they save in padding: 100 sentences of 5 to 60 words took a busy core with VNNI, without AMX, 3.16 s of CPU
-# time in int8 with 512, 256 or 192, and 3.22 s with 128; in bf16 4.91, 4.74, 4.82 and 4.80 s. On a GPU: an estimate.
+# Positions of a batch, padding included: the most, and the number that is enough for full speed. On 2 cores of a CPU,
+# base took as long for a position with 512 as with 2,048, and longer with 128 and with 4,096. In lower precisions,
+# smaller batches lose as much as they save in padding: 100 sentences of 5 to 60 words took a busy core with VNNI,
+# without AMX, 3.16 s of CPU time in int8 with 512, 256 or 192, and 3.22 s with 128; in bf16 4.91, 4.74, 4.82 and
+# 4.80 s. The numbers for GPUs are estimates.
 TOKENS_ON_CPU, TOKENS_ON_GPU = 2048, 32768
 ENOUGH_ON_CPU, ENOUGH_ON_GPU = 512, 4096
-POSITIONS_AT_ONCE = 512  # of the vocabulary's scores, which may need gigabytes
+POSITIONS_AT_ONCE = 512  # positions whose scores of the vocabulary are in memory; all may need gigabytes
 
 
 class Batch(NamedTuple):
@@ -48,7 +49,7 @@ class Batch(NamedTuple):
 
     @property
     def has_padding(self) -> bool:
-        """Whether any row is shorter than T; known without asking the device."""
+        """True if any row is shorter than T, without a synchronization of the device."""
         return min(self.lengths) < self.tokens.size(1)
 
 
@@ -64,7 +65,7 @@ def usable_device(name: str | torch.device | None) -> str:
 
 
 def limits_of(device: torch.device) -> tuple[int, int]:
-    """Positions of a batch on this device: the most, and how many are enough for full speed."""
+    """Positions of a batch on this device: the most, and the number that is enough for full speed."""
     return (TOKENS_ON_CPU, ENOUGH_ON_CPU) if device.type == "cpu" else (TOKENS_ON_GPU, ENOUGH_ON_GPU)
 
 
@@ -119,7 +120,7 @@ def map_batches(
 
 @contextmanager
 def inference(model: nn.Module) -> Iterator[None]:
-    """While entered: no dropout, no gradients; afterwards the model is in its former mode."""
+    """A context without dropout and gradients; afterwards the model is in its former mode."""
     was_training = model.training
     model.eval()
     try:
@@ -160,15 +161,15 @@ def head_outputs(model: Any, batch: Batch, head: str, **others: Any) -> Any:
 
     `others` are arguments of `FastRobertaModel.forward`; a sentence head needs `predicted`.
     """
-    options = {"features_only": True, "classification_head_name": head}  # fairseq's words, which ours knows too
+    options = {"features_only": True, "classification_head_name": head}  # fairseq's words, which our models know, too
     return model(batch.tokens, has_padding=batch.has_padding, **options, **others)[0]
 
 
 def position_logits(model: Any, batch: Batch, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
-    """Scores of the vocabulary at some positions of each row, row by row, each row's from left to right.
+    """Scores of the vocabulary at some positions of each row, row by row, from left to right.
 
-    They come in parts (M', V) of at most `POSITIONS_AT_ONCE`. The positions of a row ascend, M in all; a row may have
-    none.
+    They come in parts (M', V) of at most `POSITIONS_AT_ONCE`. The positions of a row ascend, M in all. A row may have
+    no positions.
     """
     if hasattr(model, "position_logits"):  # a graph, which has no features
         yield from model.position_logits(batch.tokens, positions)

@@ -1,17 +1,17 @@
-"""Sentences -> how acceptable they are to a masked LM: the log-probabilities of their tokens, and one score of all.
+"""Sentences -> their acceptability to a masked LM: the log-probabilities of their tokens, and one score.
 
-`score_masked` is the held-out loss instead: of the tokens that a dataset has masked.
+`score_masked` computes the held-out loss instead, on the tokens that a dataset has masked.
 
-    pll            each token masked in turn; the sum over the tokens of the text (Salazar et al. 2020)
-    pll-word-l2r   the later tokens of the same word masked too, so that a word of many tokens does not give itself away
-                   (Kauf and Ivanova 2023)
-    unmasked       nothing masked; the mean over all tokens with <s> and </s>: minus the mean cross-entropy of Huebner
-                   et al. (2021), for models that also learned from tokens that were not masked
+    pll            each token is masked in turn; the sum over the tokens of the text (Salazar et al. 2020)
+    pll-word-l2r   the later tokens of the same word are masked too, so that a word of many tokens does not reveal
+                   itself (Kauf and Ivanova 2023)
+    unmasked       nothing is masked; the mean over all tokens with <s> and </s>: minus the mean cross-entropy of
+                   Huebner et al. (2021), for models that also learned from tokens that were not masked
 
-A higher score is more acceptable. Words are those of the tokenizer: for a byte-level BPE of GPT-2's pattern, by which
-a punctuation mark is a word.
+A higher score is more acceptable. The tokenizer decides what a word is. For a byte-level BPE with GPT-2's pattern, a
+punctuation mark is a word, too.
 
-Shapes: B sequences of a batch, T tokens of a sequence, Q positions that are asked for, M masked tokens, V vocabulary.
+Shapes: B sequences of a batch, T tokens of a sequence, Q positions to score, M masked tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from roberta_plugin.finetuning.kinds import ScoreMethod
 from roberta_plugin.hub import running
 from roberta_plugin.hub.core import HubCore
 
-_LARGEST_EXPONENT = 709.0  # of exp in float64
-_TOKENS_AT_ONCE = 1 << 22  # of masked copies in memory; enough for batches of one length
+_LARGEST_EXPONENT = 709.0  # the largest argument of exp in float64
+_TOKENS_AT_ONCE = 1 << 22  # tokens of masked copies in memory; enough for batches of one length
 
 
 class Score(NamedTuple):
-    """The score of a text, and what it is made of."""
+    """The score of a text, and its parts."""
 
     score: float
     """Sum or mean of `log_probs`, in nats; higher is more acceptable."""
     tokens: list[str]
     """Texts of the scored tokens."""
     log_probs: list[float]
-    """Log-probability of each, in nats."""
+    """Log-probability of each token, in nats."""
 
 
 class MaskedScore(NamedTuple):
@@ -50,13 +50,13 @@ class MaskedScore(NamedTuple):
     targets: torch.Tensor
     """Ids of the masked tokens (M,), int64."""
     num_correct: int
-    """How many of them are the most probable token."""
+    """The number of masked tokens that are the most probable token."""
     log_prob: float
     """Sum of their log-probabilities, in nats."""
 
     @property
     def accuracy(self) -> float:
-        """Percent of the tokens that are right."""
+        """Percentage of the tokens that are predicted right."""
         return 100.0 * self.num_correct / len(self.targets)
 
     @property
@@ -67,7 +67,7 @@ class MaskedScore(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A masked copy of a sequence, and what is asked about it."""
+    """A masked copy of a sequence, and the tokens to score in it."""
 
     tokens: NDArray[Any]
     """Ids (T,), some of them <mask>."""
@@ -104,10 +104,10 @@ def score_sequences(
 def score_masked(
     model: Any, batches: Iterable[Mapping[str, Any]], *, pad_id: int, device: str, split: Path
 ) -> MaskedScore:
-    """The score of a model on batches of a `MaskedLMDataset`, which are of `split`.
+    """The score of a model on batches of a `MaskedLMDataset` of `split`.
 
     Raises:
-        ValueError: if they mask no token.
+        ValueError: if the batches mask no token.
     """
     targets, num_correct, log_prob = [torch.empty(0, dtype=torch.int64)], 0, 0.0
 
@@ -125,12 +125,12 @@ def score_masked(
     running.run_batches(model, batches, run)
     score = MaskedScore(torch.cat(targets), num_correct, log_prob)
     if not len(score.targets):
-        raise ValueError(f"{split}.bin has too few tokens to mask one: take a longer split.")
+        raise ValueError(f"{split}.bin has too few tokens to mask any: use a longer split.")
     return score
 
 
 def queries(hub: HubCore, sequence: NDArray[Any], method: ScoreMethod, name: str) -> list[Query]:
-    """The copies of a sequence (T,) that the model reads for its score, from left to right; `name` is for messages.
+    """The copies of a sequence (T,) that the model reads to score it, from left to right; `name` is for messages.
 
     Raises:
         ValueError: if there is nothing to score.

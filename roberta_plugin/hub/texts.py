@@ -1,8 +1,8 @@
 """Texts <-> ids of a model, where a text may contain `<mask>`; words of a text <-> the tokens that cover them.
 
 Features of tokens become features of words as in fairseq's `alignment_utils`: a word's vector is the sum of its
-tokens' features; a token that covers parts of n words counts by 1/n in each. So the vectors of <s>, all words and </s>
-add up to the features of all tokens, but for tokens of white space alone.
+tokens' features, and a token that covers parts of n words counts by 1/n in each. So the vectors of <s>, all words and
+</s> add up to the features of all tokens, except tokens of white space alone.
 
 Shapes: T tokens of a sequence, W words, D model dimension.
 """
@@ -31,32 +31,32 @@ from roberta_plugin.finetuning.layouts.words import split_words
 from roberta_plugin.tables import check_text, short
 
 Text = str | Sequence[str]
-"""A text, or several that the model reads as one sequence: a pair."""
+"""A text, or several texts that the model reads as one sequence: a pair."""
 
 
 def texts_in(values: Any, *, most: int = sys.maxsize, what: str = "text") -> list[Any]:
-    """All texts of a list, a generator or a column of a table, each a str, or a list of up to `most` for a pair.
+    """All texts of a list, a generator or a column of a table: each a str, or a list of up to `most` texts for a pair.
 
     Raises:
-        ValueError: naming the first that is neither; `what` names them.
+        ValueError: naming the first value that is neither; `what` is the word for such values.
     """
-    given = _listed(values)
+    given = _as_list(values)
     if given is None:
         shown = f"the text {values[:80]!r}" if isinstance(values, str) else f"{values!r:.80}"
         or_ids = " (`predict` and `extract_features` also take ids, as `encode` returns them)" if most > 1 else ""
         raise ValueError(f"Give a list of {what}s{or_ids}, got {shown}.")
-    texts = [value if isinstance(value, str) or most == 1 else _listed(value) or value for value in given]
+    texts = [value if isinstance(value, str) or most == 1 else _as_list(value) or value for value in given]
     for number, text in enumerate(texts, start=1):
         sides = text if isinstance(text, list) and text and most > 1 else [text]
         if len(sides) > most:
-            raise ValueError(f"Text {number} is {short(text)}, and no more than {most} texts are read as one.")
+            raise ValueError(f"Text {number} is {short(text)}, but at most {most} texts are read as one.")
         for side in sides:
             check_text(side, f"{what} {number}", f"The {what}s given", may_be_empty=True)
     return texts
 
 
-def _listed(values: Any) -> list[Any] | None:
-    """Everything in an iterable; None for a single thing, and for what has no order."""
+def _as_list(values: Any) -> list[Any] | None:
+    """The items of an iterable; None for a single value, and for iterables without an order."""
     if isinstance(values, str | bytes | bytearray | Mapping | Set | Tensor):
         return None
     try:
@@ -82,7 +82,7 @@ class TextCodec:
         self.encoder = Encoder(tokenizer, vocabulary, mask_keeps_space=mask_keeps_space)
         names = [MASK, *([self.encoder.own_mask] if self.encoder.own_mask else [])]
         self.mask_names = " or ".join(names)
-        """How a text may name the mask, for messages."""
+        """The names of the mask in a text, for messages."""
         self._mask = re.compile("|".join(map(re.escape, names)))
         self.tokenizer, self.vocabulary = tokenizer, vocabulary
         self._to_tokenizer_id = np.asarray(vocabulary.model_to_tokenizer(tokenizer), dtype=np.int64)
@@ -93,7 +93,7 @@ class TextCodec:
         return self._mask.search(text) is not None
 
     def ids(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """Ids of each text without <s> and </s>; `<mask>` is one id, and takes the space before it, or keeps it."""
+        """Ids of each text without <s> and </s>. `<mask>` is one id; see `before_mask` for the space before it."""
         spans: list[str] = []
         counts = []
         for text in texts:
@@ -112,7 +112,7 @@ class TextCodec:
         return result
 
     def words(self, text: str) -> list[str]:
-        """Words and punctuation marks, and `<mask>` as one word; see `split_words`."""
+        """Words and punctuation marks (`split_words`), with `<mask>` as one word."""
         first, *others = self._mask.split(text)
         words = split_words(first)
         for name, other in zip(self._mask.findall(text), others, strict=True):
@@ -120,20 +120,20 @@ class TextCodec:
         return words
 
     def locate(self, text: str) -> LocatedTokens:
-        """The tokens of a text as `ids` has them; that of a mask, -1, covers `<mask>` and the space that it takes.
+        """The tokens of a text as in `ids`, and their places. The id of a mask is -1; it covers `<mask>` and its space.
 
         Raises:
-            ValueError: if the tokenizer changes the text in a way that hides where they are.
+            ValueError: if the tokenizer changes the text so that the places are unknown.
         """
         parts: list[LocatedTokens] = []
         start = 0
         for match in self._mask.finditer(text):
             before = self.before_mask(text[start : match.start()])
-            parts.append(_shifted(self.tokenizer.locate(before), start))
+            parts.append(_shift(self.tokenizer.locate(before), start))
             mask = (-1,), (start + len(before),), (match.end(),)
             parts.append(LocatedTokens(*(np.array(values, dtype=np.int32) for values in mask)))
             start = match.end()
-        parts.append(_shifted(self.tokenizer.locate(text[start:]), start))
+        parts.append(_shift(self.tokenizer.locate(text[start:]), start))
         return LocatedTokens(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
     def before_mask(self, text: str) -> str:
@@ -143,7 +143,7 @@ class TextCodec:
     def sequences(self, texts: Sequence[Text], *, no_separator: bool = False) -> list[NDArray[np.int64]]:
         """The model's input (T,) of each text: `<s> a </s>`, or of each pair: `<s> a </s> </s> b </s>`.
 
-        With `no_separator`, one </s> stands between the texts of a pair.
+        With `no_separator`, there is one </s> between the texts of a pair.
         """
         grouped = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
         encoded = iter(self.ids([text for group in grouped for text in group]))
@@ -170,7 +170,7 @@ class TextCodec:
         return [self._decode_with_masks(sentence) for sentence in sentences]
 
     def word_starts(self, sequence: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether each id of the model's input (T,) begins a word; special symbols do."""
+        """True for each id of the model's input (T,) that begins a word; special symbols do."""
         ids = self._to_tokenizer_id[sequence]
         starts = np.ones(len(sequence), dtype=np.bool_)
         starts[ids >= 0] = self.tokenizer.begins_word(ids[ids >= 0])
@@ -181,7 +181,7 @@ class TextCodec:
         return self.token_text(token) or self.vocabulary.symbols[token]
 
     def token_text(self, token: int) -> str:
-        """Text of one id, with the space before it where the token has one."""
+        """Text of one id, with the space before it if the token has one."""
         if token not in self._token_texts:
             self._token_texts[token] = self._decode_span([token], is_first=False)
         return self._token_texts[token]
@@ -191,7 +191,7 @@ class TextCodec:
         match = list(self._mask.finditer(text))[which]
         answer = self.token_text(token)
         before, after = text[: match.start()], text[match.end() :]
-        # A space before the mask that the model did not see is part of the answer, or there is none.
+        # If the model did not see the space before the mask, the answer brings its own space, or there is none.
         start = self.before_mask(before)
         text = start + answer if start else self._decode_span([token], is_first=True)
         return Filling(text=text + after, probability=probability, token=answer)
@@ -208,7 +208,7 @@ class TextCodec:
         return (MASK if self.mask_keeps_space else f" {MASK}").join(texts)
 
     def _decode_span(self, ids: Sequence[int], *, is_first: bool) -> str:
-        """Text of ids; decoding drops the space before it, where no piece has it, which is due but at the begin."""
+        """Text of ids, with the space before it that decoding drops, except at the beginning."""
         all_ids = self._to_tokenizer_id[np.asarray(ids, dtype=np.int64)]
         known = [int(token) for token in all_ids if token >= 0]
         has_space = known and not is_first and self._has_space[known[0]]
@@ -216,7 +216,7 @@ class TextCodec:
 
     @cached_property
     def _has_space(self) -> NDArray[np.bool_]:
-        """Whether a space belongs before each tokenizer id that decoding drops."""
+        """True for each tokenizer id that has a space before it which decoding drops."""
         starts, base = self.tokenizer.word_starts(), base_of(self.tokenizer)
         if isinstance(base, ByteLevelBpe):
             return np.zeros_like(starts)
@@ -230,7 +230,7 @@ class AlignedWord(NamedTuple):
 
     text: str
     vector: Tensor
-    """(D,), or with all hidden states (layers + 1, D)."""
+    """Vector (D,), or (layers + 1, D) with all hidden states."""
     start: int
     """First character in the sentence; -1 for <s> and </s>."""
     end: int
@@ -240,7 +240,7 @@ class AlignedWord(NamedTuple):
         return self.text
 
 
-def _shifted(located: LocatedTokens, start: int) -> LocatedTokens:
+def _shift(located: LocatedTokens, start: int) -> LocatedTokens:
     return located._replace(starts=located.starts + start, ends=located.ends + start)
 
 

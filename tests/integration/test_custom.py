@@ -207,7 +207,7 @@ def test_the_model_is_exported_with_its_labels_and_a_card_of_its_results_and_dat
     config = json.loads((work / "exported" / "config.json").read_text())
     assert config["id2label"] == {"0": "neg", "1": "pos"}
     numbers = r"the temperature [\d.]+ and the threshold [\d.]+ of pos"
-    assert re.search(rf"note: The model was judged by {numbers}; `roberta predict` does so", done.stdout)
+    assert re.search(rf"note: The model was evaluated with {numbers}. `roberta predict` applies it", done.stdout)
     card = (work / "exported" / "README.md").read_text()
     assert "\n# RoBERTa tuned\n" in card
     assert (tuned / "results" / "results.md").read_text().strip() in card
@@ -246,7 +246,7 @@ def test_long_texts_are_learned_in_windows_and_predicted_alike_by_model_and_expo
     assert found["ensemble"]["accuracy"] > 90
     folders = {"checkpoint": work / "windows", "output_dir": work / "windows-exported"}
     (note,) = export_model(ExportSettings(**folders, to="huggingface")).notes
-    assert "longer than 32 tokens, the model reads windows" in note
+    assert "reads only windows of texts longer than 32 tokens" in note
     lines = (work / "windows/results/valid.predictions.jsonl").read_text().splitlines()
     given = [json.loads(line)["probabilities"] for line in lines]
     for model in folders.values():

@@ -105,7 +105,9 @@ def test_both_segments_are_trained_and_every_way_of_using_the_model_has_them(wor
     assert torch.equal(again[SEGMENTS], after)
     torch.testing.assert_close(build(read_any(back)).double()(ids, head=HEAD)[0], expected, **EXACT)
 
-    with pytest.raises(ValueError, match="by segments, which fairseq's RoBERTa has not: use --to huggingface or onnx"):
+    with pytest.raises(
+        ValueError, match="by segments, which fairseq's RoBERTa does not have: use --to huggingface or onnx"
+    ):
         export_model(ExportSettings(**settings, to="fairseq", output_dir=tmp_path / "fairseq"))
 
 

@@ -61,7 +61,7 @@ def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepa
     assert main(["export", checkpoint, *words, "--to", "huggingface"]) != 0
     assert "neither transformers nor fairseq has a class for that" in capsys.readouterr().err
     assert main(["export", checkpoint, *words, "--to", "fairseq", "--head", "masked_lm"]) != 0
-    assert "has a sentence head, and fairseq's RoBERTa has no such head" in capsys.readouterr().err
+    assert "has a sentence head, which fairseq's RoBERTa does not support" in capsys.readouterr().err
     assert main(["export", checkpoint, *words, "--to", "huggingface", "--head", "masked_lm"]) == 0
     assert (tmp_path / "exported" / "model.safetensors").is_file()
 

@@ -5,7 +5,7 @@ The page: examples/README.pretraining.md, "BERT's pretraining".
 pair_chunks    lines of the .bin                       -> sentences that become a pair
 pairs          (seed, pass, pair)                      -> two texts, as ids and segments (B, T)
 pair_dataset   all of this as one fairseq dataset of masked batches
-input_format   what the pretraining task asks for: files, batches, segments, the head of next-sentence prediction
+input_format   interface for the pretraining task: files, batches, segments, the head of next-sentence prediction
 options        options of the task
 head           next-sentence prediction
 """

@@ -1,4 +1,4 @@
-"""What the pretraining task asks of pairs: their files, batches, segments and second task."""
+"""The interface of pairs for the pretraining task: their files, batches, segments and second task."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MANY_TOKENS_A_LINE = 64  # sentences of English have 20 to 30
 
 
 class PairFormat(InputFormat):
-    """`<s> A </s></s> B </s>`, of which half follow on."""
+    """`<s> A </s></s> B </s>`. In half of the pairs, B follows A."""
 
     @classmethod
     def check(cls, name: str | None, cfg: Any) -> None:
-        """Refuse blocks that hold no pair, and what blocks alone have."""
+        """Refuse blocks that are too short for a pair, and options that only blocks have."""
         super().check(name, cfg)
         if cfg.tokens_per_sample < NUM_SPECIALS + 2:
             raise ValueError(
@@ -42,7 +42,7 @@ class PairFormat(InputFormat):
 
     @property
     def sequence_heads(self) -> Mapping[str, type[SequenceHead]]:  # type: ignore[override]
-        """Next-sentence prediction, if it is asked for."""
+        """The head of next-sentence prediction, if the options ask for it."""
         return {"next_sentence_head": NextSentenceHead} if self.cfg.next_sentence_prediction else {}
 
     def check_criterion(self, name: str | None) -> None:
@@ -62,7 +62,7 @@ class PairFormat(InputFormat):
             )
 
     def open(self, tokens: MmapTokens, *, tokens_per_sample: int) -> PairSource:
-        """The pairs of one .bin file; logs how many there are, and what does not look like sentences of documents."""
+        """The pairs of one .bin file; logs their number, and warns of lines that do not look like sentences."""
         targets = Targets(tokens_per_sample - NUM_SPECIALS, self.cfg.short_seq_prob)
         source = PairSource(tokens, open_chunks(tokens, pair_format=self.name, targets=targets))  # type: ignore[arg-type]
         describe(source)
@@ -87,7 +87,7 @@ class PairFormat(InputFormat):
 
 
 def describe(source: PairSource) -> None:
-    """Log how many pairs there are, and what does not look like sentences of documents."""
+    """Log the number of pairs, and warn of lines that do not look like sentences of documents."""
     counts, prefix, targets = source.chunks.counts, source.tokens.prefix, source.chunks.targets
     logger.info(
         f"{prefix}: {counts.num_sentences:,} sentences of {counts.num_tokens:,} tokens in "
@@ -95,13 +95,13 @@ def describe(source: PairSource) -> None:
     )
     if counts.num_single_documents or counts.num_empty_documents:
         logger.info(
-            f"{prefix}: {counts.num_single_documents:,} documents are one sentence, which is only paired with another "
-            f"document; {counts.num_empty_documents:,} are empty and left out"
+            f"{prefix}: {counts.num_single_documents:,} documents are one sentence, which is only paired with other "
+            f"documents; {counts.num_empty_documents:,} are empty and left out"
         )
     if counts.num_long_sentences:
         logger.info(
-            f"{prefix}: {counts.num_long_sentences:,} sentences are longer than {targets.longest} tokens, what a pair "
-            "can hold: each is cut at random whenever it comes up"
+            f"{prefix}: {counts.num_long_sentences:,} sentences are longer than the {targets.longest} tokens of a "
+            "pair: each is cut at random every time"
         )
     if 2 * source.num_following < len(source) - 2:
         too_many = "documents are one line. Binarize"

@@ -9,7 +9,7 @@ _PAIRS = {"input_format": ("segment-pair", "sentence-pair")}
 
 @dataclass
 class PairOptions:
-    """They become options of the pretraining task."""
+    """Options that are added to the pretraining task."""
 
     short_seq_prob: float = setting(
         0.0,
@@ -19,7 +19,7 @@ class PairOptions:
         goes_with={"input_format": ("segment-pair",)},
     )
     next_sentence_prediction: bool = setting(
-        False, "for pairs: predict as well whether the second text follows the first, as BERT does", goes_with=_PAIRS
+        False, "for pairs: also predict if the second text follows the first, as BERT does", goes_with=_PAIRS
     )
     no_segment_embeddings: bool = setting(
         False, "for pairs: leave out the embeddings of the first and second text that BERT has", goes_with=_PAIRS

@@ -1,4 +1,4 @@
-"""Lines of a .bin -> documents and chunks: the pieces of text that pairs are made of.
+"""Lines of a .bin -> documents and chunks, the pieces of text from which pairs are made.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`, for --input-format segment-pair and sentence-pair. A line is a
 sentence, and a blank line ends a document. A chunk is a run of sentences of one document that `pairs` makes into one
@@ -14,8 +14,8 @@ Example: documents of sentences with 4, 3, 6 and 5 tokens and one of 2 tokens, a
     segment-pair, target 7   joint chunks [0, 2) [2, 4)    single chunk [5, 6)
     sentence-pair            joint chunks [0, 2) [2, 4)    single chunk [5, 6)
 
-A table is made once, like those of `block_tables`: 14 bytes for each chunk of many sentences, 8 for each single
-sentence, 12 for each document; of sentence-pair only 28 bytes for each document.
+A table is made once, like the tables of `block_tables`: 14 bytes for each chunk of many sentences, 8 for each single
+sentence, 12 for each document. A table of sentence-pair only has 28 bytes for each document.
 
 Shapes: D documents, J chunks of two sentences or more (joint), K chunks of one sentence (single), I items, n chunks.
 """
@@ -35,7 +35,7 @@ from roberta_plugin.data.counter_random import bits64, make_keys
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
 
 PairFormat = Literal["segment-pair", "sentence-pair"]
-_ITEMS_WITHOUT_TABLE = 2**18  # up to this many are cut in a moment and need no file
+_ITEMS_WITHOUT_TABLE = 2**18  # so many items are cut in a moment and need no file
 _TARGET = 1  # purposes of random bits: part of their key
 _HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)
 
@@ -93,7 +93,7 @@ class Chunks:
 class Targets(NamedTuple):
     """Target length of a pair in tokens of text: `longest`, or with probability `short_prob` 2 to `longest`.
 
-    BERT's short_seq_prob, which it draws for each document and here is drawn for each chunk, by the chunk's first item;
+    `short_prob` is BERT's short_seq_prob. BERT draws for each document; here, each chunk draws by its first item.
     `pairs` describes the consequences.
     """
 
@@ -208,7 +208,7 @@ def _parts(
 
 
 def _whole_documents(sizes: Sizes) -> Iterator[tuple[int, NDArray[np.int32], bool]]:
-    """Windows of whole documents: first item, sizes (n,), and whether it is the last window."""
+    """Windows of whole documents: first item, sizes (n,), and True for the last window."""
     rest: list[NDArray[np.int32]] = []
     begin = 0
     for start, window in windows(sizes):
@@ -245,7 +245,7 @@ def _cut_documents(
     follows the chunks, one step each.
 
     Args:
-        num_tokens: of each item (I,), 0 of a blank line.
+        num_tokens: tokens of each item (I,), 0 for a blank line.
         document_ends: the item after the last sentence of each document (D,), which is a blank line or the end.
         targets: tokens after which a chunk that begins with an item ends (I,).
     """

@@ -1,7 +1,7 @@
 """Pairs of texts of one or several .bin files as one fairseq dataset of masked batches, for next-sentence prediction.
 
-Last stage of the flow in `roberta_plugin/data/__init__.py` for these formats: wires pairs, dynamic_masking and
-block_order together. The texts of a pair depend on its pass, as its mask does.
+Last stage of the flow in `roberta_plugin/data/__init__.py` for these formats: connects pairs, dynamic_masking and
+block_order. The texts of a pair depend on its pass, as its mask does.
 
 Shapes: B pairs in a batch, T positions, n pairs.
 """
@@ -29,11 +29,11 @@ FOLLOWS, IS_RANDOM = 0, 1
 class PairDataset(MaskedLMDataset):
     """Masked batches of the pairs of all sources.
 
-    A batch is that of `MaskedLMDataset` and, where wanted:
+    A batch has the entries of `MaskedLMDataset` and, if options ask for them:
 
-        net_input       segments (B, T): 0 or 1; of a packed row (1, T)
+        net_input       segments (B, T): 0 or 1; for a packed row (1, T)
         sequence_labels {"nsp" (B,)}: 0 where the second text follows the first, 1 where it is random
-        predicted       its first entry for each pair is <s>, with the label pad: next-sentence prediction needs it
+        predicted       the first entry for each pair is <s>, with the label pad: next-sentence prediction needs it
     """
 
     are_equal_in_length = False
@@ -48,7 +48,7 @@ class PairDataset(MaskedLMDataset):
         with_next_sentence: bool,
         **options: Any,
     ) -> None:
-        """Join the sources; `options` are those of `MaskedLMDataset`."""
+        """Join the sources; `options` are options of `MaskedLMDataset`."""
         super().__init__([], masker, **options)
         self.sources = list(sources)
         self.eos_id, self.with_segments, self.with_next_sentence = eos_id, with_segments, with_next_sentence
@@ -84,7 +84,7 @@ class PairDataset(MaskedLMDataset):
     def make_batch(
         self, passes: NDArray[np.int64], indices: NDArray[np.int64], *, updates: int | None = None
     ) -> dict[str, Any]:
-        """The masked batch of some pairs, in arrays; the class describes it. `updates`: see `Masker.share`."""
+        """The masked batch of some pairs, in arrays, as the class describes. `updates`: see `Masker.share`."""
         pairs = self._pairs(passes, indices)
         batch = self._masked_batch(
             pairs.tokens,

@@ -1,32 +1,33 @@
-"""Pairs of texts: (seed, pass, index) -> `<s> A </s></s> B </s>`, and whether B follows A; in padded arrays.
+"""Pairs of texts: (seed, pass, index) -> `<s> A </s></s> B </s>`, and True if B follows A; in padded arrays.
 
 Stage of the flow in `roberta_plugin/data/__init__.py`, for next-sentence prediction (paper section 4.2). The rules are
-those of BERT's create_pretraining_data.py (Devlin et al. 2019, appendix A.2):
+from BERT's create_pretraining_data.py (Devlin et al. 2019, appendix A.2):
 
-    - A is the first part of a chunk, up to a random sentence; B is the rest of it or, in half of the pairs, begins at a
-      random sentence of another random document and is as long as the chunk allows.
+    - A is the first part of a chunk, up to a random sentence. B is the rest of the chunk or, in half of the pairs,
+      begins at a random sentence of another random document and is as long as the chunk allows.
     - If B is random, the rest of the chunk is not lost: it is used later ("put back").
-    - Too long a pair loses tokens one by one, the longer text first, from its front or its back at random.
+    - A pair that is too long loses tokens one by one, the longer text first, from its front or its back at random.
 
 BERT reads documents in order, draws as it goes, and writes the pairs to a file. Here a pair is computed from its index,
 so no pair has to be stored and any process can make any of them. The differences:
 
     - The chunks are fixed (`pair_chunks`). Text that BERT puts back begins its next chunk; here it is A of
       a second pair, with another random text. A pass of J chunks of several sentences and K single sentences has
-      J - M pairs that follow on, and 2 M + K random ones, where M = (J - K) / 3 chunks are split: one at random of each
-      J / M neighbours, about three. So the two kinds are equally many in every pass, and every sentence of the corpus
-      is once in a text of its own. BERT's coin is fair on average only, and single sentences come on top.
+      J - M pairs that follow on, and 2 M + K random pairs, where M = (J - K) / 3 chunks are split: one of each J / M
+      neighbours, about three, at random. So both kinds of pairs are equally frequent in every pass, and every sentence
+      of the corpus is in one text that is not random. BERT's coin is only fair on average, and its single sentences are
+      additional random pairs.
     - BERT draws the length of a short pair for each document; here it is drawn for each chunk. A document of a short
       length has many chunks, so BERT's 10 % of the documents are about 30 % of the pairs and 13 % of the tokens (novels
-      and news, 512 tokens); here 10 % of the pairs are short, which hold 6 % of the tokens.
-    - BERT tries ten random documents; here it is always another one, and each other one is equally likely.
-    - Of a single sentence that is too long by more than 512 tokens, BERT keeps the middle; here any part.
-    - Static masks (BERT's ten copies of the data) come with their own pairs, as BERT's do.
+      and news, 512 tokens); here 10 % of the pairs are short and hold 6 % of the tokens.
+    - BERT tries ten random documents; here it is always another document, and all others are equally likely.
+    - If a single sentence is too long by more than 512 tokens, BERT keeps its middle; here any part may be kept.
+    - Static masks (BERT's ten copies of the data) come with their own pairs, as in BERT.
 
 In sentence-pair, the chunk is two sentences, and a random B is one sentence. `</s>` of the lines does not occur inside
 A and B.
 
-Example of a batch: A = 11 12 13 (two lines, of which 13 is cut off) and B = 14; <s> 0, pad 1, </s> 2, 8 positions:
+Example of a batch: A = 11 12 13 (two lines, and 13 is cut off) and B = 14; <s> 0, pad 1, </s> 2, 8 positions:
 
     tokens in the .bin   11 12 2 13 2  and  14 2
     ids                  0 11 12 2 2 14 2 1
@@ -71,7 +72,7 @@ class Pairs(NamedTuple):
     lengths: NDArray[np.int64]
     """Tokens that remain of each text (2, n)."""
     follows: NDArray[np.bool_]
-    """Whether B follows A in its document (n,)."""
+    """True where B follows A in its document (n,)."""
 
 
 class PairSource:
@@ -81,7 +82,7 @@ class PairSource:
         self.tokens, self.chunks = tokens, chunks
         joint, single = chunks.num_joint, chunks.num_single
         self.num_split = max(0, (joint - single + 1) // 3)
-        self._key: tuple[tuple[int, ...], NDArray[np.uint64]] | None = None  # the last one
+        self._key: tuple[tuple[int, ...], NDArray[np.uint64]] | None = None  # the last seed and its key
 
     def __len__(self) -> int:
         return self.chunks.num_joint + self.num_split + self.chunks.num_single
@@ -93,7 +94,7 @@ class PairSource:
 
     @property
     def longest(self) -> int:
-        """No pair has more tokens, special ones included."""
+        """An upper limit of a pair's tokens, special ones included."""
         return self.chunks.targets.longest + NUM_SPECIALS
 
     def pairs(self, indices: NDArray[np.int64], *, passes: NDArray[np.int64], seed: tuple[int, ...]) -> Pairs:
@@ -125,13 +126,13 @@ class PairSource:
     def _chunks_of(
         self, indices: NDArray[np.int64], keys: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The chunk of each pair (n,), joint ones before single ones, and the part of it that is A (n,)."""
+        """The chunk of each pair (n,), joint chunks before single ones, and the part of it that is A (n,)."""
         joint, split = self.chunks.num_joint, self.num_split
         if not split:
             return indices, np.where(indices < joint, _WHOLE, _ALONE)
         is_joint, is_second = indices < joint, (indices >= joint) & (indices < joint + split)
         group = np.where(is_second, indices - joint, ((indices + 1) * split - 1) // joint)
-        group = np.minimum(group, split - 1)  # of single chunks, which have no meaningful group
+        group = np.minimum(group, split - 1)  # single chunks have no group: any valid number will do
         begin = group * joint // split
         chosen = begin + scale(bits64(keys, group), (group + 1) * joint // split - begin)
         half = np.where(is_joint, np.where(indices == chosen, _FIRST_HALF, _WHOLE), _ALONE)
@@ -213,7 +214,7 @@ def scale(bits: NDArray[np.uint64], sizes: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def shorten(contents: NDArray[np.int64], *, longest: int) -> NDArray[np.int64]:
-    """Tokens that remain of each text (2, n): BERT's truncate_seq_pair takes one from the longer text, B if equal.
+    """Tokens that remain of each text (2, n): as in BERT's truncate_seq_pair, the longer text loses one, B if equal.
 
     Example: at most 7 tokens: texts of 9 and 2 -> 5 and 2; texts of 9 and 5 -> 4 and 3.
     """
@@ -252,9 +253,9 @@ class PairBatch(NamedTuple):
     lengths: NDArray[np.int64]
     """Tokens of each pair, special ones included (B,)."""
     follows: NDArray[np.bool_]
-    """Whether B follows A (B,)."""
+    """True where B follows A (B,)."""
     begins: NDArray[np.bool_] | None = None
-    """Where a sentence begins (B, T); only for the masking of whole words, as the first word of a line has no space."""
+    """True where a sentence begins (B, T); only for masking whole words: the first word of a line has no space."""
 
 
 def empty_batch(num_pairs: int, *, width: int, bos_id: int, pad_id: int) -> PairBatch:
@@ -271,7 +272,7 @@ def fill_pairs(
     """Write some pairs (n,) of one file into `rows` (n,) of a batch.
 
     Raises:
-        ValueError: if an id is not in the vocabulary, or </s> is not at the end of each line and only there.
+        ValueError: if an id is not in the vocabulary, or a line does not have exactly one </s>, at its end.
     """
     text, begins = _texts(source, pairs, eos_id=eos_id, vocab_size=vocab_size)
     a, b = pairs.lengths  # 2 x (n,)
@@ -319,7 +320,7 @@ def _refuse_lines(source: MmapTokens, starts: NDArray[np.int64], spans: NDArray[
             if line[-1] != eos_id or int((line == eos_id).sum()) != 1:
                 raise ValueError(
                     f"{source.prefix}.bin, item {item} (line {item + 1} of the text): pairs need lines that end with "
-                    f"</s> and have no other, and this one holds {int((line == eos_id).sum())} of them. Binarize the "
-                    "text again, without </s> in it."
+                    f"</s> and have no other </s>, and this line has {int((line == eos_id).sum())}. Binarize the text "
+                    "again, without </s> in it."
                 )
             start += len(line)

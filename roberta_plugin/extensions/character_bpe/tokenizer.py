@@ -114,7 +114,7 @@ class CharacterBpe:
         for word in words:
             encoded = self._model.encode([word], is_pretokenized=True)
             ids += encoded.ids
-            for start, end in encoded.offsets:  # in the word, whose first character is the mark
+            for start, end in encoded.offsets:  # characters of the word, the first of which is the mark
                 start, end = first + max(start - 1, 0), first + end - 1
                 starts.append(int(positions[start]))
                 ends.append(int(positions[end - 1]) + 1 if end > start else starts[-1])

@@ -20,7 +20,7 @@ def train_character_bpe(sample: TextSample, settings: TokenizerSettings) -> Char
     for lines in sample.lines():
         counts.update("".join(lines))
     frequent = sorted((each for each in counts if not each.isspace()), key=lambda each: (-counts[each], each))
-    characters = [each for each in frequent if each != WORD_START][: settings.max_characters]  # the most frequent ones
+    characters = [each for each in frequent if each != WORD_START][: settings.max_characters]
     if settings.vocab_size < len(characters) + 2:
         raise ValueError(
             f"--vocab-size must be at least {len(characters) + 2}, for the {len(characters)} most frequent characters "

@@ -1,7 +1,7 @@
-"""Vectors of texts, near each other where the texts mean the same.
+"""Vectors of texts, which are near each other if the texts mean the same.
 
 kind               a text -> a vector
-similarity         vectors -> cosines, and ranks of the right texts
+similarity         vectors -> cosines, and the ranks of right texts
 dataset            batches
 hub                methods of RobertaHub
 table_options      options of tables of your own, and of predictions

@@ -15,11 +15,11 @@ from typing_extensions import override
 from roberta_plugin.data.batches import cut_by_length
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 
-ENOUGH = 512  # positions of a part, from which shorter sequences begin another one; see `hub/running.py`
+ENOUGH = 512  # positions of a part after which shorter sequences begin another part; see `hub/running.py`
 
 
 class EmbeddingDataset(ExamplesDataset):
-    """Batches of `ExamplesDataset` with net_input["pooled"] = {"order" (S,), "parts"}; see `RobertaEncoder.vectors`.
+    """Batches of `ExamplesDataset` with net_input["pooled"] = {"order" (S,), "parts"}: see `RobertaEncoder.vectors`.
 
     A part has at most `mini_batch_size` sequences.
     """

@@ -30,13 +30,13 @@ def embed(
     """Texts or pairs -> one vector each (N, D), in fp32 on the CPU.
 
     Args:
-        texts: one text, or a list; read as in training and by `roberta predict`, without white space at the ends,
-            with `<mask>` as any other text, and cut if they are too long, which a warning says.
+        texts: one text, or a list. They are read as in training and by `roberta predict`: without white space at the
+            ends, and with `<mask>` as any other text. Texts that are too long are cut, with a warning.
         pooling: "mean" of the last layer over all tokens of the sequence, <s> and </s> included; "first", the
             last layer at <s>; "max", the largest values over all tokens; None: as in training, or the mean.
-        normalize: give vectors the length 1, also if they had another one in training.
+        normalize: give vectors the length 1, also if they had another length in training.
         max_length: most tokens of a text that are read; None: as many as in training.
-        max_tokens: most positions of a batch, padding included; None: what suits the device.
+        max_tokens: most positions of a batch, padding included; None: a number that suits the device.
 
     Raises:
         ValueError: for another `pooling`, or a `max_length` that the model does not have.

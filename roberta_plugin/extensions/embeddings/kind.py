@@ -1,21 +1,21 @@
-"""A text -> a vector; texts that mean the same get vectors in the same direction.
+"""A text -> a vector. Texts that mean the same get vectors in the same direction.
 
-What a row of a table has decides what is learned from it (`--embedding-loss`):
+The columns of a table decide how a model learns from it (`--embedding-loss`):
 
-    a text                        simcse: it is near itself, seen under another dropout, and far from the batch's others
-    text, pair                    multiple-negatives-ranking: the pair is near, the pairs of the batch's others are far
-    text, pair, wrong texts       the same, with these wrong ones too; or triplet: nearer to the pair by a margin
-    text, pair, score             cosine-similarity: their cosine is the score, from 0 to 1
+    text                     simcse: the text is near itself under another dropout, and far from the batch's other texts
+    text, pair               multiple-negatives-ranking: the text is near its pair, and far from the batch's other pairs
+    text, pair, wrong texts  the same, and far from the wrong texts; or triplet: nearer to the pair by a margin
+    text, pair, score        cosine-similarity: their cosine is the score, from 0 to 1
 
-The names are those of sentence-transformers. A development set consists of pairs: with scores, the cosines' correlation
-with them counts; without, the rank of the right text among all.
+The names are from sentence-transformers. A development set consists of pairs. With scores, it is measured by the
+correlation of the cosines with them; without scores, by the rank of the right text among all texts.
 
-Columns: `texts`, a number for each text of the example, the same for equal ones; `label`, the score from 0 to 1.
+Columns: `texts`, a number for each text of the example, the same for equal texts; `label`, the score from 0 to 1.
 
-A model that was not trained for vectors has some, too: the mean of its last layer, or its features of <s>.
+A model that was not trained for vectors has vectors, too: the mean of its last layer, or its features of <s>.
 
-Example: {"text": "A cat."} -> {"embedding": [0.1, -0.3, ...]}; of a trained model, {"text": "A cat.", "text_pair": "A
-dog."} -> {"score": 0.61}, their cosine
+Example: {"text": "A cat."} -> {"embedding": [0.1, -0.3, ...]}. A trained model also compares texts: {"text": "A cat.",
+"text_pair": "A dog."} -> {"score": 0.61}, their cosine.
 
 Shapes: N examples of a split, K texts of an example, S = N * K, D dimensions.
 """
@@ -50,19 +50,19 @@ logger = logging.getLogger(__name__)
 
 VECTOR = "embedding"
 SIMCSE, RANKING, TRIPLET, COSINE = "simcse", "multiple-negatives-ranking", "triplet", "cosine-similarity"
-IN_BATCH = (RANKING, SIMCSE)  # whose wrong texts are those of the batch
-# pooling -> how a model card says it, and the code for it
+IN_BATCH = (RANKING, SIMCSE)  # losses whose wrong texts are the other texts of the batch
+# pooling -> words for a model card, and code
 _POOLED = {
     "mean": ("the mean", "(features * is_token).sum(dim=1) / is_token.sum(dim=1)"),
     "first": ("the features of `<s>`", "features[:, 0]"),
     "max": ("the largest values", "features.masked_fill(is_token == 0, -torch.inf).amax(dim=1)"),
 }
 _POOLINGS = ("pooling", "normalize")
-_SAME = 1e-6  # squared length by which vectors of length 1 differ at least
+_SAME = 1e-6  # smallest variance of vectors of length 1 that differ
 
 
 class Embedding(TableKind):
-    """Features of the encoder; any model has them."""
+    """Vectors from the features of the encoder, which any model has."""
 
     name = "embedding"
     description = "gives a vector to a text"
@@ -112,23 +112,23 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
 
     @property
     def is_trained(self) -> bool:
-        """Whether the settings are those of a training of vectors."""
+        """True if the model was trained for vectors, by its settings."""
         return "embedding_loss" in self.settings
 
     @property
     def pooling(self) -> str:
-        """How the features of a text become a vector: as the options of an answer say, as in training, or the mean."""
+        """How the features of a text become a vector: as the options of `predict` say, as in training, or the mean."""
         wanted = self.options.pooling if self.is_answering else None
         return wanted or str(self.settings.get("pooling", "mean"))
 
     @property
     def normalizes(self) -> bool:
-        """Whether vectors have the length 1."""
+        """True if vectors have the length 1."""
         return bool(self.settings.get("normalize")) or (self.is_answering and self.options.normalize)
 
     @property
     def is_scored(self) -> bool:
-        """Whether pairs have scores."""
+        """True if pairs have scores."""
         return bool(self.settings["label_column"])
 
     # Answers about records.
@@ -137,8 +137,9 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
     def open(self) -> None:
         pass
 
+    @override
     def read_question(self, row: Row) -> tuple[str, ...]:
-        """See `Kind.read_question`: the text, its pair and wrong texts, as far as a record or a table has them."""
+        """The text, its pair and its wrong texts, as far as the row has them."""
         column = column_of(row, self.names_of(0), option="--text-column")
         first = text_of(row, (column,), option="--text-column")
         names = [name for name in self.names_of(1) if name != column]
@@ -160,8 +161,9 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
             )
         return first, pair, *wrong
 
+    @override
     def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
-        """See `Kind.answer`; texts that are too long are cut."""
+        """The vectors of texts, or the cosines of pairs. Texts that are too long are cut."""
         apart = [(text,) for texts in questions for text in texts] if self.is_trained else list(questions)
         inputs = inputs_of(apart, self.hub.codec.encoder, TextLayout(max_length=self.max_length))
         vectors = self.hub.pooled(
@@ -184,29 +186,18 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
     # Tables of your own.
 
     @classmethod
+    @override
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
-        """See `TableKind.settings_of`: the columns, what is learned from them, and how features become a vector."""
-        pair, wrong, label = options.text_pair_column, options.negative_column or (), options.label_column or ()
+        """The columns, the loss, and how features become a vector."""
+        pair, label = options.text_pair_column, options.label_column or ()
         by_columns = SIMCSE if pair is None else COSINE if label else RANKING
         loss = options.embedding_loss or by_columns
-        needs = {
-            "--text-pair-column, the text that is near": pair is None and (wrong or label or loss != SIMCSE),
-            "--negative-column, the text that is farther away": loss == TRIPLET and len(wrong) != 1,
-            "--label-column, the score of a pair": loss == COSINE and not label,
-        }
-        for needed, is_missed in needs.items():
-            if is_missed:
-                option = f"--embedding-loss {loss}" if options.embedding_loss or loss != SIMCSE else "--kind embedding"
-                only = ", once" if len(wrong) > 1 and loss == TRIPLET else ""
-                raise ValueError(f"{option} with these columns needs {needed}{only}.")
-        if wrong and loss in (COSINE, SIMCSE):
-            raise ValueError(f"--embedding-loss {loss} has no wrong texts: leave --negative-column out.")
-        if not label and options.score_range:
-            raise ValueError("--score-range is that of --label-column: name this column, too.")
+        _check_columns(options, loss)
+        is_known = options.embedding_loss or pair is None  # else `settings_of_table` decides
         return {
-            **({"embedding_loss": loss} if options.embedding_loss or pair is None else {}),  # else of the table
+            **({"embedding_loss": loss} if is_known else {}),
             "label_column": list(label),
-            "negative_column": list(wrong),
+            "negative_column": list(options.negative_column or ()),
             "score_range": list(options.score_range or (0.0, 1.0)) if label else None,
             "pooling": options.pooling or "mean",
             "normalize": bool(options.normalize),
@@ -226,7 +217,7 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
     @classmethod
     @override
     def may_differ(cls, setting: str) -> bool:
-        return setting not in ("kind", *_POOLINGS)  # a model of vectors can be compared by any texts
+        return setting not in ("kind", *_POOLINGS)  # vectors can be measured on any texts
 
     @classmethod
     @override
@@ -241,8 +232,9 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
         if lengths := differences(made, ours, free=lambda name: name != "max_length"):
             logger.warning(f"{checkpoint}, {data.parent}: {listed(lengths)}")
 
+    @override
     def rows(self, path: Any) -> Iterator[Row]:
-        """See `TableKind.rows`; a file of another name is text, a line for each."""
+        """The rows of a table, or the lines of any other file."""
         if named_format(path) is not None:
             yield from super().rows(path)
             return
@@ -252,8 +244,9 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
             if row.values["text"].strip():
                 yield row
 
+    @override
     def settings_of_table(self, train: Any) -> dict[str, Any]:
-        """See `TableKind.settings_of_table`: without a second text in any row, single texts are learned from."""
+        """The loss. If no row has a second text, the model learns from single texts."""
         if "embedding_loss" in self.settings:
             return {}
         pair, validates_on_others = self.settings["text_pair_column"], self.settings["valid_share"] is None
@@ -265,19 +258,22 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
 
     @override
     def grid(self) -> dict[str, tuple[Any, ...]]:
-        """From Gao et al. 2021 (arXiv 2104.08821, appendix A), where the batch holds the wrong texts."""
+        """The grid of Gao et al. 2021 (arXiv 2104.08821, appendix A) for losses whose wrong texts are in the batch."""
         in_batch = self.settings["embedding_loss"] in IN_BATCH
         return {"lrs": ("1e-5", "3e-5", "5e-5"), "batches": (64,)} if in_batch else {}
 
+    @override
     def check_name(self, path: Any) -> None:
-        """See `TableKind.check_name`: any name will do."""
+        """Any name will do."""
 
+    @override
     def split_key(self, example: Example) -> Sequence[str]:
-        """See `TableKind.split_key`: without wrong texts."""
+        """The texts without the wrong ones."""
         return example.texts[:2]
 
+    @override
     def read_target(self, row: Row, choices: tuple[str, ...]) -> float | None:
-        """See `TableKind.read_target`: the score; None if there is none, and the loss needs none."""
+        """The score. None if the row has no score and the loss needs none."""
         needs_none = self.settings["embedding_loss"] != COSINE and self.is_scored
         if not self.is_scored or (needs_none and self.label_column not in row.values):
             return None
@@ -293,19 +289,20 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
             )
         return number
 
+    @override
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """See `TableKind.discover`: there is something to learn."""
+        """Refuse data from which nothing can be learned. There are no labels to find."""
         loss, wrong = self.settings["embedding_loss"], self.settings["negative_column"]
         for example in train:
             if len(example.texts) < 2 + len(wrong) and loss != SIMCSE:
                 raise ValueError(
-                    f"{example.where}: the row lacks one of the columns {', '.join(wrong)} (--negative-column). Fill "
-                    "it in, or leave the row out."
+                    f"{example.where}: the row does not have all columns {', '.join(wrong)} (--negative-column). Fill "
+                    "them in, or leave the row out."
                 )
         if loss in IN_BATCH and len({text for example in train for text in example.texts[:1]}) < 2:
             raise ValueError(
-                f"{table[0].path}: all rows have the same text, so none is wrong for another, and there is nothing to "
-                "learn."
+                f"{table[0].path}: all rows have the same text, so there is no wrong text for any of them, and nothing "
+                "to learn."
             )
         scores = {example.target for example in train}
         if loss == COSINE and len(scores) == 1:
@@ -319,10 +316,11 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
         low, high = self.settings["score_range"]
         return {"label": (example.target - low) / (high - low)}
 
+    @override
     def write(
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Kind.write`; to learn from single texts, each of a row is paired with itself."""
+        """Write a split. To learn from single texts, each text of a row is paired with itself."""
         is_training = split.name == "train"
         pairs = [(example, example.texts) for example in examples]
         if is_training and self.settings["embedding_loss"] == SIMCSE:
@@ -341,17 +339,17 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
         return ()
 
     def _check(self, split: str, examples: Sequence[Example]) -> None:
-        """Refuse a split whose rows have different columns, or that nothing can be measured on."""
+        """Refuse a split whose rows have different columns, or on which nothing can be measured."""
         first = examples[0]
         for example in examples:
             if len(example.texts) < 2:
                 raise ValueError(
-                    f"{example.where}: single texts are learned from, but not measured: {split} needs pairs. Name a "
-                    "table of pairs by --valid, and its second text by --text-pair-column."
+                    f"{example.where}: a model can learn from single texts, but {split} needs pairs to measure it. "
+                    "Name a table of pairs by --valid, and its second text by --text-pair-column."
                 )
             if len(example.texts) != len(first.texts) or (example.target is None) != (first.target is None):
                 raise ValueError(
-                    f"{example.where}: the row has other columns than {first.where}. Give all rows the same ones."
+                    f"{example.where}: the row has other columns than {first.where}. Give all rows the same columns."
                 )
         if self.is_scored and split == "valid" and first.target is None:
             raise ValueError(
@@ -370,7 +368,7 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
 
     @property
     def selection(self) -> str:
-        """Spearman's correlation with scores, else the mean reciprocal rank."""
+        """Spearman's correlation if there are scores, else the mean reciprocal rank."""
         return self.metrics()[0]
 
     @override
@@ -386,23 +384,24 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
 
     @override
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        return self._measured(split, [similarity.unit(_vectors(member)) for member in members])
+        return self._measure(split, [similarity.unit(_vectors(member)) for member in members])
 
+    @override
     def baseline(
         self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
     ) -> dict[str, float]:
-        """See `Kind.baseline`: the cosine of TF-IDF, whose weights are from the training set."""
+        """The metrics of the cosine of TF-IDF, whose weights are from the training set."""
         num_ids = 1 + max(int(each.sequences.tokens.max(initial=0)) for each in (split, train))
         texts, training = ([each.sequences[row][1:-1] for row in range(len(each.sequences))] for each in (split, train))
-        measured = self._measured(split, [tf_idf(texts, training=training, num_ids=num_ids)]).measure
+        measured = self._measure(split, [tf_idf(texts, training=training, num_ids=num_ids)]).measure
         return {} if measured is None else measured(np.ones(len(split)))
 
-    def _measured(self, split: PreparedSplit, members: Sequence[similarity.Vectors]) -> Outcome:
+    def _measure(self, split: PreparedSplit, members: Sequence[similarity.Vectors]) -> Outcome:
         texts = np.asarray(split.columns["texts"])  # (N, K)
         rows = np.arange(texts.size).reshape(texts.shape)
         near = similarity.cosines(members, rows[:, 0], rows[:, 1])  # (N,)
         if self.is_scored:
-            return self._scored(split, near)
+            return self._compare_scores(split, near)
         ranks, best = similarity.ranks(members, texts)
         measure = similarity.rank_measure(ranks)
         if texts.shape[1] > 2:
@@ -422,8 +421,8 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
 
         return Outcome(entries=entries, num_examples=len(split), measure=measure)
 
-    def _scored(self, split: PreparedSplit, near: NDArray[np.float64]) -> Outcome:
-        """Cosines (N,) beside scores."""
+    def _compare_scores(self, split: PreparedSplit, near: NDArray[np.float64]) -> Outcome:
+        """The outcome for cosines (N,) of pairs with scores."""
         (low, high), scores = self.settings["score_range"], split.columns.get("label")
 
         def entries() -> Iterator[dict[str, Any]]:
@@ -436,6 +435,29 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
             return {name: values[name] for name in self.metrics()}
 
         return Outcome(entries=entries, num_examples=len(split), measure=None if scores is None else measure)
+
+
+def _check_columns(options: Any, loss: str) -> None:
+    """Refuse columns of the options that the loss cannot use, and a loss without its columns.
+
+    The head of this file has the columns of each loss. Wrong texts and scores belong to a pair, so --negative-column
+    and --label-column also need --text-pair-column, whatever the loss is.
+    """
+    wrong, label = options.negative_column or (), options.label_column or ()
+    needs_pair = bool(wrong or label) or loss != SIMCSE
+    missed = {
+        "--text-pair-column, the text that is near": needs_pair and options.text_pair_column is None,
+        "--negative-column, the text that is farther away": loss == TRIPLET and len(wrong) != 1,
+        "--label-column, the score of a pair": loss == COSINE and not label,
+    }
+    for needed in (name for name, is_missed in missed.items() if is_missed):
+        option = f"--embedding-loss {loss}" if options.embedding_loss or loss != SIMCSE else "--kind embedding"
+        only = ", once" if len(wrong) > 1 and loss == TRIPLET else ""
+        raise ValueError(f"{option} with these columns needs {needed}{only}.")
+    if wrong and loss in (COSINE, SIMCSE):
+        raise ValueError(f"--embedding-loss {loss} has no wrong texts: leave --negative-column out.")
+    if not label and options.score_range:
+        raise ValueError("--score-range is the range of --label-column: name this column, too.")
 
 
 def _vectors(outputs: RawOutputs) -> NDArray[np.float32]:

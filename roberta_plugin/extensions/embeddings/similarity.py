@@ -1,7 +1,7 @@
-"""How good vectors are: the cosine of two texts beside a score, and the rank of the right text among all.
+"""Measures of vectors: the cosine of two texts, and the rank of the right text among all texts.
 
-The functions take vectors of any origin: dense ones of a model, or sparse ones of TF-IDF, the baseline. Those of
-several models are averaged as cosines.
+The functions take dense vectors of a model, or sparse vectors of TF-IDF, the baseline. For several models, their
+cosines are averaged.
 
 Shapes: N queries, C candidates, D dimensions; S texts, K texts of a query.
 """
@@ -18,18 +18,18 @@ Vectors = Any
 """Rows of length 1: a dense array, or a sparse matrix (S, D)."""
 CUTS = (1, 5, 10)
 """K of recall@K."""
-_AT_ONCE = 2**24  # cosines in memory at a time
+_AT_ONCE = 2**24  # largest number of cosines in memory
 
 
 def unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
-    """Vectors (S, D) with the length 1; zeros stay zeros."""
+    """Divide vectors (S, D) by their lengths; zeros stay zeros."""
     wide = vectors.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=-1, keepdims=True)
     return wide / np.where(lengths > 0, lengths, 1.0)
 
 
 def cosines(members: Sequence[Vectors], first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
-    """The cosine of each pair (N,) of the rows `first` (N,) and `second` (N,), the mean over members."""
+    """The cosine of each pair (N,) of the rows `first` (N,) and `second` (N,), as the mean over members."""
     of_members = []
     for vectors in members:
         products = vectors[first] * vectors[second] if isinstance(vectors, np.ndarray) else None
@@ -40,14 +40,14 @@ def cosines(members: Sequence[Vectors], first: NDArray[Any], second: NDArray[Any
 
 
 def ranks(members: Sequence[Vectors], texts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The rank of the right text of each query among all candidates (N,), from 1 on, and the row of the best one (N,).
+    """The rank of each query's right text among all candidates (N,), from 1 on, and the row of the best one (N,).
 
-    Candidates are all texts but the queries, each once. Not counted are those that are right as well: other positives
-    of the same query, and the query itself. Texts that are as near as the right one count half.
+    Candidates are all texts except the queries, each once. Candidates that are also right do not count: other right
+    texts of the same query, and the query itself. Texts that are as near as the right one count half.
 
     Args:
         members: vectors (N * K, D) of each model.
-        texts: numbers of the texts (N, K): a query, the right text, and wrong ones; the same for equal texts.
+        texts: numbers of the texts (N, K), which equal texts share: a query, its right text, and wrong texts.
     """
     num_rows, width = texts.shape
     rows = np.arange(num_rows * width).reshape(texts.shape)
@@ -90,7 +90,7 @@ def _also_right(
 
 
 def rank_measure(ranks: NDArray[np.float64]) -> Callable[[NDArray[Any]], dict[str, float]]:
-    """How often each query counts (N,) -> mean reciprocal rank and recall@K, in percent, of ranks (N,)."""
+    """A function of the queries' weights (N,): mean reciprocal rank and recall@K of ranks (N,), in percent."""
 
     def measure(weights: NDArray[Any]) -> dict[str, float]:
         share = weights / weights.sum()

@@ -41,8 +41,8 @@ class EmbeddingTableOptions(TaskOptions):
         choices=("mean", "first", "max"),
     )
     normalize: bool | None = option(
-        "embedding: give vectors the length 1, or leave theirs",
-        default_text="as the model that is fine-tuned, else theirs",
+        "embedding: give vectors the length 1, or keep their lengths",
+        default_text="as the model that is fine-tuned, else keep",
         goes_with=of_kinds("embedding"),
         action=BooleanOptionalAction,
     )
@@ -67,4 +67,4 @@ class EmbeddingPredictOptions(Checked):
         "embeddings: the mean over all tokens, the features of <s>, or the largest values (default: as in training, "
         "or mean)",
     )
-    normalize: bool = setting(False, "embeddings: give vectors the length 1, if they have not in training")
+    normalize: bool = setting(False, "embeddings: give vectors the length 1, if they do not have it from training")

@@ -1,8 +1,8 @@
 """The losses of vectors, with the names and values of sentence-transformers.
 
 In-batch negatives: each text is compared with the right and wrong texts of all examples of the batch, on all ranks, and
-the right one should be the nearest; equal texts are never wrong for each other. A text that is paired with itself under
-dropout is SimCSE (Gao et al. 2021, arXiv 2104.08821), whose temperature 0.05 is the scale 20.
+its right text should be the nearest. Equal texts are never wrong for each other. Pairing a text with itself under
+another dropout is SimCSE (Gao et al. 2021, arXiv 2104.08821), whose temperature 0.05 is the scale 20.
 
 Shapes: B examples in the batch, K texts of an example (the text, the right one, wrong ones), S = B * K sequences, A
 examples of all ranks, C = A * (K - 1) candidates, D dimensions.
@@ -69,11 +69,11 @@ class EmbeddingTraining(KindTraining):
         return self._ranking(criterion, vectors, sample["columns"]["texts"])
 
     def _ranking(self, criterion: Criterion, vectors: Tensor, texts: Tensor) -> Loss:
-        """Cross-entropy of the right text; the sample size is how many examples have a wrong one.
+        """Cross-entropy of the right text. The sample size is the number of examples with a wrong text.
 
-        With several ranks, in training, each computes the losses of all examples, and so the whole loss's gradient
-        with respect to its own vectors: the ranks' gradients, added up by fairseq, are those of one rank with all
-        examples. The value is that of the rank's own examples.
+        In training with several ranks, each rank computes the losses of all examples, and so the gradient of the whole
+        loss with respect to its own vectors. fairseq adds up the ranks' gradients, which gives the gradient of a single
+        rank with all examples. The value is the loss of the rank's own examples.
         """
         size, rank = ranks() if criterion.training else (1, 0)
         all_vectors, all_texts, rows = vectors, texts, slice(0, len(vectors))
@@ -98,10 +98,10 @@ def distance(a: Tensor, b: Tensor, metric: str) -> Tensor:
 
 
 def ranking_losses(vectors: Tensor, texts: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
-    """The cross-entropy of each example's right text among all candidates (A,), and whether there is a wrong one (A,).
+    """The cross-entropy of each example's right text among all candidates (A,), and True if it has a wrong one (A,).
 
     Args:
-        vectors: of all examples (A, K, D).
+        vectors: vectors of all examples (A, K, D).
         texts: the numbers of their texts (A, K), the same for equal texts. A candidate does not count for an example
             if it is the example's own text or its right text once more, or right for an example with the same text.
         scale: factor of the cosines.

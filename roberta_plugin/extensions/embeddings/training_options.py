@@ -19,20 +19,20 @@ class RobertaEmbeddingConfig(FineTuningConfig):
 
     mini_batch_size: int = setting(
         0,
-        "sequences that are in memory at a time in training; activations are computed twice, and the "
-        "gradients are those of the whole batch. 0: all at once",
+        "largest number of sequences in memory in training; activations are computed twice, and the gradients are as "
+        "for the whole batch. 0: no limit",
         smallest=0,
     )
 
 
 @dataclass
 class RobertaEmbeddingCriterionConfig(ValidatedConfig):
-    """Options of the losses, each of its own."""
+    """Options of the losses."""
 
     scale: float = setting(20.0, "in-batch negatives: factor of cosines, the inverse of the temperature", above=0)
     triplet_margin: float = setting(
         5.0, "triplets: how much farther the wrong text should be than the right one", above=0
     )
     distance_metric: ChoiceEnum(["euclidean", "cosine", "manhattan"]) = setting(  # type: ignore[valid-type]
-        "euclidean", "triplets: what is compared with the margin"
+        "euclidean", "triplets: the distance that is compared with the margin"
     )

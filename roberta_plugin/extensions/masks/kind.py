@@ -25,7 +25,7 @@ from roberta_plugin.tables import Row, short
 
 
 class _WholeText(Kind):
-    """Kinds of the masked-LM head. A text that is too long is refused: cut, it would have fewer masks, another score."""
+    """Kinds of the masked-LM head. They refuse texts that are too long: a part has fewer masks, and another score."""
 
     head = "masked_lm"
     default_head_name = "masked_lm"

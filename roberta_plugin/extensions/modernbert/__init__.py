@@ -1,4 +1,4 @@
-"""Hugging Face's ModernBERT: its folders are read, and models with its layers become some.
+"""Hugging Face's ModernBERT: reads its folders, and writes models with its layers as such folders.
 
 family   config.json and names of parameters <-> options and names of ours
 """

@@ -1,7 +1,7 @@
-"""Hugging Face's ModernBERT (Warner et al. 2024, arXiv 2412.13663): which of our models it is, config.json and names.
+"""Hugging Face's ModernBERT (Warner et al. 2024, arXiv 2412.13663): its config.json and names, as options and ours.
 
 Its embeddings, encoder and masked-LM head have counterparts here, as switches of `fast_roberta`. Its classes with other
-heads put a norm between two layers of the head, which ours lack.
+heads have a norm between two layers of the head, which our heads do not have.
 
 Shapes: L layers, D model dimension.
 """
@@ -25,8 +25,8 @@ from roberta_plugin.settings import short
 MODEL_TYPE, CLASS = "modernbert", "ModernBert"
 _GATES = {"geglu": "gelu", "swiglu": "silu"}
 LACKS: tuple[str, ...] = ("qk_norm", "norm")
-CLASSES: tuple[str, ...] = ("ForMaskedLM",)  # ends of their names
-ACTIVATION: str = "classifier_activation"  # of the masked-LM head
+CLASSES: tuple[str, ...] = ("ForMaskedLM",)  # ends of the names of classes that have a counterpart
+ACTIVATION: str = "classifier_activation"  # the field of the masked-LM head's activation
 SPECIAL_IDS: Mapping[str, str] = {"cls_token_id": "<s>", "sep_token_id": "</s>"}
 DROPOUTS: Mapping[str, str] = {
     "embedding_dropout": "dropout",
@@ -37,7 +37,7 @@ OF_ROBERTA: tuple[str, ...] = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act", "type_vocab_size", "layer_norm_eps"),
     "position_embedding_type",
 )
-# Used, of the other heads, or how the other program computes the same.
+# Fields that are used, that belong to other heads, or that say how the other program computes the same.
 FIELDS: Table = {
     **CONFIG,
     **known("""
@@ -51,11 +51,11 @@ FIELDS: Table = {
     "sparse_prediction": only(False, None),
     # It would set local_attention.
     **dict.fromkeys(("rope_scaling", "head_dim", "sliding_window"), only(None)),
-    "classifier_pooling": only("cls", "mean", None),  # without effect on the masked-LM head, the only one
+    "classifier_pooling": only("cls", "mean", None),  # it has no effect on the masked-LM head
 }
 _BIASES = ("attention_bias", "mlp_bias", "classifier_bias")
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
-_BASES = {_GLOBAL: 160_000.0, _LOCAL: 10_000.0}  # where config.json does not name them
+_BASES = {_GLOBAL: 160_000.0, _LOCAL: 10_000.0}  # the defaults of config.json
 _OLDER_BASES = {_GLOBAL: "global_rope_theta", _LOCAL: "local_rope_theta"}
 # Its modules -> RobertaPreLayerNorm's; {} is the number of a layer. Queries, keys and values are one matrix.
 # fmt: off
@@ -86,7 +86,7 @@ _JOINED, _PROJECTIONS = "attention.self.qkv", ("query", "key", "value")
 
 
 def describes(options: Mapping[str, Any]) -> bool:
-    """Whether a model of these options has the layers of ModernBERT, and perhaps more than them."""
+    """True if a model with these options has the layers of ModernBERT, and perhaps further parts."""
     return (
         str(options.get("position_encoding")) == "rotary"
         and str(options.get("feed_forward")) in _GATES
@@ -119,7 +119,7 @@ def to_config(options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str,
 
 
 def layer_types(num_layers: int, every: int) -> list[str]:
-    """The attention of each layer (L,): global in each `every`-th from the first, else local."""
+    """The attention of each layer (L,): global in every `every`-th layer from the first one on, else local."""
     return [_LOCAL if number % every else _GLOBAL for number in range(num_layers)]
 
 
@@ -135,7 +135,7 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: hidden_activation must be {' or '.join(gates)}, got {gate!r}.")
     biases = {bool(config.get(name, False)) for name in _BIASES}
     if len(biases) > 1:
-        raise ValueError(f"{path}: {', '.join(_BIASES)} must all be true or all be false, as here they are one option.")
+        raise ValueError(f"{path}: {', '.join(_BIASES)} must all be true or all be false: here they are one option.")
     epsilon = config.get("norm_eps", 1e-5)
     if not isinstance(epsilon, float) or not 0.0 < epsilon <= 1.0:
         raise ValueError(f"{path}: norm_eps must be a number above 0, at most 1, got {epsilon!r}.")
@@ -206,13 +206,13 @@ def as_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[
 
 
 def _check_biases(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> None:
-    """Refuse weights with biases that config.json says they lack, or the other way round."""
+    """Refuse weights with biases that should not be there by config.json, or without biases that should be there."""
     for field, (option, ending) in _FIELDS_OF_BIASES.items():
         says = not options.get(option)
         biases = [name for name in state if re.search(rf"{ending}\.bias$", name)]
         weights = [name for name in state if re.search(rf"{ending}\.weight$", name)]
         if weights and bool(biases) != says:
-            has = f"have one, {biases[0]}" if biases else f"lack that of {weights[0]}"
+            has = f"have one, {biases[0]}" if biases else f"have none for {weights[0]}"
             raise ValueError(
                 f"{field} is {str(says).lower()} in config.json, and the weights {has}: make it "
                 f"{str(not says).lower()}, or copy both files again from the same place."
@@ -220,7 +220,7 @@ def _check_biases(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> No
 
 
 def from_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The other way round, from names with the prefix `roberta.`."""
+    """The inverse of `as_roberta`, from names with the prefix `roberta.`."""
     result = {"decoder.bias": state["lm_head.bias"]} if "lm_head.bias" in state else {}
     for name, value in state.items():
         if name in ("lm_head.bias", "lm_head.decoder.bias"):

@@ -1,6 +1,6 @@
-"""Graphs for ONNX Runtime, with 8-bit weights as an option: `roberta export --to onnx`, and predictions by them.
+"""Graphs for ONNX Runtime, with 8-bit weights as an option: `roberta export --to onnx`, and their predictions.
 
-model     a model -> model.onnx and what reading it needs
+model     a model -> model.onnx and the files to read it
 graph     such a folder -> a model that answers for RobertaHub
 files     the files of such a folder
 options   options of roberta export

@@ -27,14 +27,14 @@ from roberta_plugin.registry import HEADS
 
 _KEYS = ("version", "head", "sizes", "trained_on", "files")
 _INPUTS = ["input_ids", "attention_mask"]
-# Dimensions of the outputs without a head of the registry; with none at all, of vectors.
+# Dimensions of the outputs of kinds without a head in the registry; "" is the encoder alone, whose outputs are vectors.
 _RANKS = {MASKED_LM: (3,), "": (2,)}
 _AGAIN = "export the checkpoint again by `roberta export --to onnx`"
-_POSITIONS_AT_ONCE = 512  # of the vocabulary's scores, which the graph has for every position
+_POSITIONS_AT_ONCE = 512  # positions of a part, because the graph computes the vocabulary's scores at all of them
 
 
 def _check_files(folder: Path, files: Any, *, unused: str) -> None:
-    """Compare the files of a folder with their checksums; the graph `unused`, of another precision, may be missing."""
+    """Compare the files of a folder with their checksums. The graph `unused`, in another precision, may be missing."""
     if not isinstance(files, dict) or any(Path(name).name != name for name in files):
         raise ValueError(f"{folder / FACTS} is damaged (files is {files!r:.60}): {_AGAIN}.")
     for name, checksum in files.items():
@@ -61,16 +61,16 @@ def read_onnx(folder: Path, *, precision: str) -> OpenedGraph:
     facts = read_json(folder / FACTS, keys=["version"], remedy=_AGAIN)
     if facts is None:
         raise ValueError(
-            f"{folder} has a graph and no {FACTS}, as other programs export it: give the folder that it was exported "
-            f"from, or {_AGAIN}."
+            f"{folder} has a graph and no {FACTS}, as in exports of other programs: give the folder that it was "
+            f"exported from, or {_AGAIN}."
         )
     if facts["version"] != VERSION:
         raise ValueError(
-            f"{folder} is of another version of this plugin: {FACTS} of version {VERSION} is needed; it has version "
+            f"{folder} is from another version of this plugin: {FACTS} must have version {VERSION}, and it has version "
             f"{facts['version']}. Please {_AGAIN}."
         )
     if lacking := next((key for key in _KEYS if key not in facts), None):
-        raise ValueError(f"{folder / FACTS} lacks the key {lacking!r}: {_AGAIN}.")
+        raise ValueError(f"{folder / FACTS} does not have the key {lacking!r}: {_AGAIN}.")
     path = folder / names[precision]
     if not path.is_file():
         remedy = "export it with --int8 TEXT" if precision == "int8" else _AGAIN
@@ -108,7 +108,7 @@ class OnnxModel(GraphModel):
             inputs = [entry.name for entry in self._session.get_inputs()]
             shapes = [entry.shape for entry in self._session.get_outputs()]
             if inputs != _INPUTS or [len(shape) for shape in shapes] != list(ranks):
-                raise ValueError(f"the graph is not that of a head of the kind {kind}")
+                raise ValueError(f"the graph does not have a head of the kind {kind}")
             self._pooling = None if kind else facts["trained_on"]["settings"].get("pooling", "mean")
             if kind in HEADS and len(ranks) == 1 and shapes[0][-1] != num_outputs:
                 raise ValueError(f"the graph has {shapes[0][-1]} outputs instead of {num_outputs}")
@@ -132,8 +132,8 @@ class OnnxModel(GraphModel):
         if classification_head_name not in self.head_kinds:
             has = " and ".join(self.head_kinds) or ("the masked-LM head" if self._is_masked_lm else "vectors of texts")
             raise ValueError(
-                f"{self.path} is an ONNX model and answers by {has} alone: ask the checkpoint for features, vectors "
-                "and other heads."
+                f"{self.path} is an ONNX model and only has {has}: use the checkpoint for features, vectors and other "
+                "heads."
             )
         outputs = self._run(tokens, has_padding=layout.get("has_padding", True))
         return (outputs[0] if len(outputs) == 1 else tuple(outputs),)
@@ -156,12 +156,12 @@ class OnnxModel(GraphModel):
         """
         if self._pooling is None:
             raise ValueError(
-                f"{self.path} is an ONNX model and has no vectors of texts: export with --head encoder, or ask the "
+                f"{self.path} is an ONNX model and has no vectors of texts: export with --head encoder, or use the "
                 "checkpoint."
             )
         if pooling != self._pooling:
             raise ValueError(
-                f"{self.path} is an ONNX model with the pooling {self._pooling}: leave --pooling {pooling} out, or ask "
+                f"{self.path} is an ONNX model with the pooling {self._pooling}: leave --pooling {pooling} out, or use "
                 "the checkpoint."
             )
         return self._run(tokens, has_padding=has_padding)[0]
@@ -174,5 +174,5 @@ class OnnxModel(GraphModel):
             outputs = self._session.run(None, feed)
         except Exception as error:  # ONNX Runtime has classes of its own, and colours of terminals in their texts
             why = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:160]
-            raise ValueError(f"{self.path} cannot be computed ({why}): {_AGAIN}, or ask the checkpoint.") from error
+            raise ValueError(f"{self.path} cannot be computed ({why}): {_AGAIN}, or use the checkpoint.") from error
         return [torch.from_numpy(np.asarray(value)) for value in outputs]

@@ -9,10 +9,10 @@ Inputs are `input_ids` and `attention_mask`, int64 (B, T), as tokenizer.json mak
     tagging                                         logits (B, T, C)
     no head: vectors of texts                       sentence_embedding (B, D), pooled and normalized as in training
 
-Batch size and length are any. The folder's roberta.json says what the graph is: its head, its sizes, and what the
-checkpoint was trained on. dict.txt and the tokenizer's own files stand beside it, so that texts become the very ids of
-the checkpoint. It also has the CRC-32 of each file, which opening compares, as of a checkpoint: 0.4 s for a base model
-of 500 MB (zlib, one busy core).
+Batch size and length are free. The folder's roberta.json describes the graph: its head, its sizes, and the training of
+the checkpoint. The folder also has dict.txt and the tokenizer's own files, so that texts get exactly the ids of the
+checkpoint. roberta.json has the CRC-32 of each file, which is checked on opening, as for a checkpoint: 0.4 s for a base
+model of 500 MB (zlib, one busy core).
 
 Shapes: B sequences, T positions, V vocabulary, C classes, N lines, M positions that are asked for.
 """
@@ -87,7 +87,7 @@ class OnnxFormat(Format):
 
 
 def usage(model: PortableModel) -> str:
-    """What a model card says of the graph."""
+    """The section of a model card on the graph."""
     outputs = " and ".join(f"`{name}`" for name in model.head.facts.graph_outputs)
     of_texts = ", a vector for each text, pooled and normalized as below" if model.head.is_encoder else ""
     return (
@@ -99,10 +99,10 @@ def usage(model: PortableModel) -> str:
 def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) -> list[str]:
     """Write model.onnx, the tokenizer and, if asked, model.int8.onnx into an existing folder.
 
-    `int8_sample` is a text file, with whose lines 8-bit weights are compared with the model's own.
+    `int8_sample` is a text file. On its lines, the model with 8-bit weights is compared with the model itself.
 
     Returns:
-        Notes for the user, in sentences: the differences that the export and 8-bit weights make.
+        Notes for the user, in sentences: the differences that 8-bit weights make.
 
     Raises:
         ValueError: if packages are missing, or the tokenizer cannot be written.
@@ -137,7 +137,7 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
     model_type = model_type_of(model)
     tokens, add_prefix_space = additions_of(model.tokenizer)
     further = {"add_prefix_space": add_prefix_space, "composes": composes(model.tokenizer)}
-    ours = with_additions(base_of(model.tokenizer), tokens, **further)  # with the ids of the graph
+    ours = with_additions(base_of(model.tokenizer), tokens, **further)  # the ids are as in the graph
     write_tokenizer(replace(model, tokenizer=ours, keeps_ids=True), folder, model_type=model_type, max_length=length)
     notes = [] if int8_sample is None else [_write_int8(model, folder, int8_sample)]
     write_facts(model, folder)
@@ -180,16 +180,16 @@ def _changes(full: list[list[NDArray[np.float32]]], small: list[list[NDArray[np.
         mean = np.mean(cosines)
         return f"vectors have a cosine of {mean:.4f} with their own on average, and of {min(cosines):.4f} at least"
     changes = [float(np.abs(a - b).max()) for line in pairs for a, b in line]
-    if what == "scores":  # one of each line
+    if what == "scores":  # one for each line
         return f"the score changes by {np.mean(changes):.4f} on average, and by at most {max(changes):.4f}"
-    # An answer is the same if all outputs have the same largest logit; each row of logits is one, such as each token's.
+    # An answer is the same if all outputs have the same largest logit. Each row of logits is one, such as a token.
     alike = [reduce(np.logical_and, (a.argmax(-1) == b.argmax(-1) for a, b in line)) for line in pairs]
     same = np.mean(np.concatenate([np.ravel(each) for each in alike]))
     return f"{same:.1%} of the {what} are the same, and logits change by at most {max(changes):.4f}"
 
 
 def _sample_batches(model: PortableModel, sample: Path) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Ids (1, T) and labels (1, T), -1 where nothing is predicted, of the first lines of a text file."""
+    """Ids (1, T) and labels (1, T) of the first lines of a text file; labels are -1 where nothing is predicted."""
     if not sample.is_file():
         raise ValueError(f"--int8 {sample} does not exist: name a text file with lines to measure 8-bit weights on.")
     to_model = model.vocabulary.tokenizer_to_model(model.tokenizer)
@@ -217,7 +217,7 @@ def _run(path: Path, batches: list[NDArray[np.int64]]) -> list[list[NDArray[np.f
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter and the quantizer print their progress and warn of each other's versions."""
+    """Hide the progress of the exporter and the quantizer, and their warnings of each other's versions."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -229,7 +229,7 @@ def _quiet() -> Iterator[None]:
 
 
 def write_facts(model: PortableModel, folder: Path) -> None:
-    """Write what `graph.read_onnx` needs beside the graphs: dict.txt, the tokenizer's files, and last roberta.json."""
+    """Write the files that `graph.read_onnx` needs beside the graphs: dict.txt, the tokenizer's, then roberta.json."""
     write_words(model, folder)
     head, options = model.head, model.state["cfg"]["model"]
     facts = {

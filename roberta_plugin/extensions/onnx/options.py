@@ -13,7 +13,7 @@ from roberta_plugin.settings import Checked, setting
 class OnnxOptions(Checked):
     """Options of `roberta export`."""
 
-    if TYPE_CHECKING:  # an option of all formats
+    if TYPE_CHECKING:  # `roberta export` has this option for all formats
         to: str
 
     int8_sample: Path | None = setting(

@@ -1,6 +1,6 @@
 """Tables of your own, cut into training and development set (examples/README.custom_task.md).
 
-benchmark   tables -> examples of a kind; what a report shows of them
+benchmark   tables -> examples of a kind; facts for reports
 options     the options that all kinds share; `CustomOptions` has those of the kinds, too
 """
 

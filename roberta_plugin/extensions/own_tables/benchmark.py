@@ -1,15 +1,15 @@
-"""Tables of your own: `custom`. The kind says what a row means, and how it is learned and judged.
+"""Tables of your own: `custom`. The kind decides what a row means, and how it is learned and evaluated.
 
-An example is a row of a table, in order, with a record of its `id` and `line`. The columns are those of its kind; a
-test table without labels has none. The grid depends on the size of the data.
+An example is a row of a table, in order, with a record of its `id` and `line`. It has the columns of its kind, or none
+in a test table without labels. The grid depends on the size of the data.
 
-One table is cut into training and development set by a hash of the text: equal texts never come on both sides. Each
-label is cut by itself, so that the rare ones are on both sides, too. The hash depends on the text alone, so a row stays
-on its side when the table is sorted; when rows are added or removed, only few rows of rare labels change it.
+One table is cut into training and development set by a hash of the text, so that equal texts are never on both sides.
+Each label is cut by itself, so that rare labels are on both sides, too. The hash depends only on the text, so a row
+stays on its side when the table is sorted. When rows are added or removed, only few rows of rare labels change sides.
 
 The paper tunes on GLUE with learning rates of 1e-5, 2e-5 and 3e-5, batches of 16 and 32, 10 epochs and five seeds
-(Table 10). That is the middle of this table; smaller sets get more epochs, because few updates leave a model unstable
-(Mosbach et al. 2021, arXiv 2006.04884, who train 20 epochs), and larger ones fewer runs:
+(Table 10). That is the middle of this table. Smaller sets get more epochs, because few updates leave a model unstable
+(Mosbach et al. 2021, arXiv 2006.04884, who train 20 epochs), and larger sets fewer runs:
 
     examples         learning rates    batch    epochs  seeds  runs
     below 1,000      {1,2,3}e-5        16       20      5      15
@@ -59,7 +59,7 @@ from roberta_plugin.tables import Row, with_unique_ids
 Key = Callable[[Example], Sequence[str]]
 """The texts of an example that must not be on both sides."""
 Labels = Callable[[Example], Iterable[str]]
-"""The labels of an example; none: all examples are cut together."""
+"""The labels of an example; without labels, all examples are cut together."""
 _ROUNDING = 1e-9
 
 
@@ -76,9 +76,9 @@ def position_of(texts: Sequence[str]) -> float:
 def cut_share(
     examples: Sequence[Example], *, share: float, key: Key, labels: Labels = lambda example: ()
 ) -> list[bool]:
-    """Whether each example belongs to the development set, which gets about `share` of the texts of each label.
+    """True for each example of the development set, which gets about `share` of the texts of each label.
 
-    A label with half a text to expect there, such as five texts of which a tenth is cut off, has one.
+    The number of texts is rounded: with a share of a tenth, a label with five texts has one there.
     """
 
     def chosen_of(label: str, positions: Sequence[float]) -> range:
@@ -90,10 +90,10 @@ def cut_share(
 def cut_fold(
     examples: Sequence[Example], *, number: int, total: int, key: Key, labels: Labels = lambda example: ()
 ) -> list[bool]:
-    """Whether each example belongs to part `number` (from 1) of `total`, with its share of the texts of each label."""
+    """True for each example of part `number` (from 1) of `total`, which gets its share of the texts of each label."""
 
     def chosen_of(label: str, positions: Sequence[float]) -> range:
-        turn = int(position_of((label,)) * total)  # else part 1 of 5 would get a text of every label that has 3
+        turn = int(position_of((label,)) * total)  # otherwise part 1 of 5 would get a text of every label with 3 texts
         part = (number - 1 + turn) % total
         return range(*(_number_below(border / total, positions, step=1 / total) for border in (part, part + 1)))
 
@@ -103,7 +103,7 @@ def cut_fold(
 def _cut(
     examples: Sequence[Example], key: Key, labels: Labels, chosen_of: Callable[[str, Sequence[float]], range]
 ) -> list[bool]:
-    """Whether each example is chosen: those texts of each label, in the order of their positions, that are in a range.
+    """True for each chosen example: `chosen_of` gives a range of each label's texts in the order of their positions.
 
     A text with several labels, or a group of texts, counts for the rarest of its labels.
     """
@@ -121,11 +121,11 @@ def _cut(
 
 
 def _number_below(border: float, positions: Sequence[float], *, step: float) -> int:
-    """How many of the sorted positions of a label's texts lie below a border between two parts, which have `step` each.
+    """The number of a label's texts below a border between two parts, each of which has the share `step`.
 
-    They are counted as the hash has them, so that a text stays where it is when the table grows; but where a part would
-    have over a fifth too many or too few for its share, the nearest number that is right is taken instead. Of a label
-    with less than half a text per part, the hash decides alone.
+    It is the number of the sorted `positions` below the border, so that a text stays where it is when the table grows.
+    If a part would then have over a fifth more or fewer texts than its share, the nearest number within a fifth is
+    used instead. For a label with less than half a text per part, the positions decide alone.
 
     Example: of 10 texts, 2 lie below 0.2, 4 below 0.4, whatever their hashes are; of 1,000, from 160 to 240 below 0.2.
     """
@@ -154,15 +154,15 @@ def divided(
 logger = logging.getLogger(__name__)
 
 VALID_SHARE = 0.1
-NUM_SAMPLES, COVERAGE, SEED = 1000, 0.95, 1  # of the bootstrap
+NUM_SAMPLES, COVERAGE, SEED = 1000, 0.95, 1  # for the bootstrap
 NUM_HARDEST = 20  # examples with the highest loss that a report lists
-_MOST_COLUMNS = 20  # that are named
-_LOOKED_AT = 1_000  # rows, for the layouts of other programs
-_MOST_CHARACTERS = 120  # of their texts
+_MOST_COLUMNS = 20  # columns that a warning names
+_LOOKED_AT = 1_000  # rows that are checked for the layouts of other programs
+_MOST_CHARACTERS = 120  # characters of a text in a report
 _COLUMNS = ("text_column", "text_pair_column", "label_column", "id_column", "group_column")
 _RECORDED = (*_COLUMNS, "delimiter", "fold")
 _SPLITS = ("train", "valid", HELD_OUT, "test")
-SIZES: tuple[tuple[float, Training], ...] = (  # below this number of examples
+SIZES: tuple[tuple[float, Training], ...] = (  # the grid for fewer examples than this number
     (1_000, Training(batches=(16,), epochs=20)),
     (10_000, Training(num_seeds=3)),
     (100_000, Training(batches=(32,), epochs=5, num_seeds=3)),
@@ -178,12 +178,12 @@ def files(raw: Path, options: TableOptions) -> dict[str, list[Path]]:
 
 
 def settings(*, max_length: int, options: TableOptions) -> dict[str, Any]:
-    """`Benchmark.settings`; `labels` are among them if they are given.
+    """`Benchmark.settings`, with `labels` if an option gives them.
 
     Raises:
-        ValueError: if the text is its own label, or what `TableKind.settings_of` refuses.
+        ValueError: if the text is its own label, or if `TableKind.settings_of` refuses the options.
     """
-    options = replace(options, kind=options.kind or USUAL_KIND)  # checks what goes with that kind
+    options = replace(options, kind=options.kind or USUAL_KIND)  # checks the options that go with that kind
     name = options.own_kind
     plain = {item: getattr(options, item) for item in _RECORDED}
     share = options.valid_share if options.fold else options.valid_share or VALID_SHARE
@@ -214,7 +214,7 @@ def settings(*, max_length: int, options: TableOptions) -> dict[str, Any]:
 def records(
     files: Files, options: TableOptions, settings: Mapping[str, Any]
 ) -> tuple[dict[str, list[Example]], dict[str, Any]]:
-    """`Benchmark.records`; a development set is cut from the training table, if no other is named."""
+    """`Benchmark.records`. Without --valid, a development set is cut from the training table."""
     reading = table_kind(settings)
     for (path,) in files.values():
         reading.check_name(path)
@@ -232,7 +232,7 @@ def records(
         try:
             splits |= _cut_table(table, reading, options)
         except ValueError:
-            reading.discover(table, table)  # a column that holds no labels is the reason, where it is named
+            reading.discover(table, table)  # names the column if it holds no labels, which is then the reason
             raise
     discovered = {**of_table, **reading.discover(table, splits["train"])}
     _report(splits, table_kind({**settings, **discovered}))
@@ -240,7 +240,7 @@ def records(
 
 
 def training(prepared: Prepared) -> Training:
-    """`Benchmark.training`: by the size of the data."""
+    """`Benchmark.training`, by the size of the data."""
     num_examples = len(prepared.split("train"))
     by_size = next(training for below, training in SIZES if num_examples < below)
     values: Any = table_kind(prepared.settings).grid()
@@ -248,7 +248,7 @@ def training(prepared: Prepared) -> Training:
 
 
 def details(prepared: Prepared, part: PreparedSplit, outcome: Outcome) -> dict[str, Any]:
-    """`Benchmark.further`: intervals, baseline, the tables of the kind (`kinds/outputs.Outcome`), hard examples."""
+    """`Benchmark.further`: intervals, baseline, the kind's tables (`kinds/outputs.Outcome`), hard examples."""
     if outcome.measure is None:
         return {}
     return {
@@ -293,55 +293,43 @@ def _rows(path: Path, kind: TableKind) -> list[Row]:
     return rows
 
 
-def _marked_left_out(path: Path, rows: list[Row], kind: TableKind, *, split: str) -> list[Row]:
-    """The rows without those that say by -1 that they have no label; all rows of a test table if none has one."""
+def _leave_out_marked(path: Path, rows: list[Row], kind: TableKind, *, split: str) -> list[Row]:
+    """Leave out rows whose label is -1, which means no label; keep all rows of a test table without any label."""
     marked = [row for row in rows if kind.is_marked(row)]
     if marked and len(marked) < len(rows):
         logger.warning(
-            f"{marked[0].where}: the label is -1, which stands for no label: {len(marked):,} of {len(rows):,} rows of "
-            "the table have none and are left out."
+            f"{marked[0].where}: the label is -1, which means no label: {len(marked):,} of {len(rows):,} rows of the "
+            "table have no label and are left out."
         )
         return [row for row in rows if not kind.is_marked(row)]
     if marked and split != "test":
         raise ValueError(
-            f"{path}: every row has the label -1, which stands for no label. Only a test table may have no labels: "
-            f"name another table by --{split}."
+            f"{path}: every row has the label -1, which means no label. Only a test table may have no labels: name "
+            f"another table by --{split}."
         )
     if marked:
         logger.warning(
-            f"{path}: every row has the label -1, which stands for no label: they are predicted, not measured"
+            f"{path}: every row has the label -1, which means no label: the rows are predicted, not measured"
         )
     return rows
 
 
 def _read(path: Path, rows: list[Row], kind: TableKind, *, split: str, named: set[str]) -> list[Example]:
-    """The examples of a table; a test table may have no labels at all.
+    """The examples of a table.
 
-    Columns that are not read are logged, and added to those that were `named` before.
+    Columns that are not read are logged, and added to the columns that were `named` before.
     """
-    read = {str(kind.settings["group_column"])}  # of the training set alone
+    read = {str(kind.settings["group_column"])}  # only the training set reads it
     rows = [row._replace(values=NotedValues(row.values, read)) for row in rows]
     if split != "train":
         kind = kind.with_numbers(path, rows, is_train=False)
-    rows = _marked_left_out(path, rows, kind, split=split)
+    rows = _leave_out_marked(path, rows, kind, split=split)
     is_without = [kind.is_marked(row) or not kind.is_labelled(row) for row in rows]
-    without = [row for row, lacks in zip(rows, is_without, strict=True) if lacks] if split == "test" else []
-    for column in kind.settings["label_column"] if len(without) == len(rows) else ():
-        other = None if column in rows[0].values else meant(column, rows[0].values)
-        if other is not None:
-            raise ValueError(
-                f"{rows[0].where}: the column {other!a} differs from {column!r} of --label-column only in "
-                "spelling. Name it alike, or leave it out if the rows are to have no labels."
-            )
-    if 0 < len(without) < len(rows):
-        raise ValueError(
-            f"{without[0].where}: the label is empty, and {len(rows) - len(without):,} of {len(rows):,} rows of the "
-            "test table have one. Fill in or leave out the rows without a label, or leave the whole column out."
-        )
+    is_labelled = split != "test" or _check_test_labels(rows, is_without, kind)
     examples, faults = [], []
     for row in rows:
         try:
-            examples.append(kind.read(row, is_labelled=not without))
+            examples.append(kind.read(row, is_labelled=is_labelled))
         except ValueError as error:
             faults.append(error)
     if faults:
@@ -358,8 +346,35 @@ def _read(path: Path, rows: list[Row], kind: TableKind, *, split: str, named: se
         remedy = f"correct one of the two in the column {id_column!r}, or leave --id-column out"
         places = ((example.where, example) for example in examples)
         examples = list(with_unique_ids(places, id_of=lambda example: example.id, remedy=remedy))
-    if group_column is None or split != "train":
-        return examples
+    return examples if group_column is None or split != "train" else _with_groups(examples, rows, group_column)
+
+
+def _check_test_labels(rows: Sequence[Row], is_without: Sequence[bool], kind: TableKind) -> bool:
+    """True if a test table has labels. All rows must have one, or none.
+
+    If no row has a label, there may be a column `Label` where the training table has `label`. Such a column is refused,
+    because it was meant.
+    """
+    without = [row for row, lacks in zip(rows, is_without, strict=True) if lacks]
+    if not without:
+        return True
+    if len(without) < len(rows):
+        raise ValueError(
+            f"{without[0].where}: the label is empty, and {len(rows) - len(without):,} of {len(rows):,} rows of the "
+            "test table have one. Fill in or leave out the rows without a label, or leave the whole column out."
+        )
+    for column in kind.settings["label_column"]:
+        other = None if column in rows[0].values else meant(column, rows[0].values)
+        if other is not None:
+            raise ValueError(
+                f"{rows[0].where}: the column {other!a} differs from {column!r} of --label-column only in "
+                "spelling. Give both the same name, or leave the column out if the rows have no labels."
+            )
+    return False
+
+
+def _with_groups(examples: Sequence[Example], rows: Sequence[Row], group_column: str) -> list[Example]:
+    """The examples with the groups of their rows; warns of groups that only differ in spelling."""
     values = (row.value(group_column, option="--group-column") for row in rows)
     grouped = [
         example if is_missing(value) else example._replace(group=str(value).strip())
@@ -374,11 +389,11 @@ def _read(path: Path, rows: list[Row], kind: TableKind, *, split: str, named: se
 
 
 def _cut_table(table: Sequence[Example], kind: TableKind, options: TableOptions) -> dict[str, list[Example]]:
-    """Training and development set out of one table, cut by groups, if there are any, else by texts.
+    """Cut one table into training and development set, by groups if there are any, else by texts.
 
-    A fold with a share is held out, and the share of the rest is the development set.
+    With a fold and a share, the fold is held out, and the share is cut from the rest.
     """
-    table = _grouped(table, kind)
+    table = _group_pairs(table, kind)
 
     def key(example: Example) -> Sequence[str]:
         return (example.group,) if example.group else kind.split_key(example)
@@ -404,8 +419,8 @@ def _cut_table(table: Sequence[Example], kind: TableKind, options: TableOptions)
     return {"train": list(train), **parts}
 
 
-def _grouped(table: Sequence[Example], kind: TableKind) -> Sequence[Example]:
-    """Pairs of which most share one text with others, as questions with several answers, in groups by that text."""
+def _group_pairs(table: Sequence[Example], kind: TableKind) -> Sequence[Example]:
+    """Put pairs into groups by a text that most pairs share with others, such as questions with several answers."""
     is_pair = kind.settings["text_pair_column"] is not None and len(kind.split_key(table[0])) == 2
     if kind.settings["group_column"] is not None or not is_pair:
         return table
@@ -416,9 +431,7 @@ def _grouped(table: Sequence[Example], kind: TableKind) -> Sequence[Example]:
         column = kind.settings[("text_column", "text_pair_column")[number]]
         fact = f"{table[0].path}: {shared[number]:,} of {len(table):,} rows have the same {column!r} as another row"
         if number == side and is_grouped:
-            logger.warning(
-                f"{fact}, and are on the same side of the cut: the groups are those of --group-column {column}."
-            )
+            logger.warning(f"{fact}, and are on the same side of the cut, as by --group-column {column}.")
         elif shared[number]:
             logger.warning(
                 f"{fact}, and may be in the training set where the other is in the development set: --group-column "
@@ -428,7 +441,7 @@ def _grouped(table: Sequence[Example], kind: TableKind) -> Sequence[Example]:
 
 
 def _report(splits: dict[str, list[Example]], kind: TableKind) -> None:
-    """Log what is in the splits, and warn of what is odd."""
+    """Log the sizes of the splits, and warn of suspicious rows."""
     for name, examples in splits.items():
         warn_of_duplicates(examples)
         if name != "train":
@@ -441,13 +454,13 @@ def _report(splits: dict[str, list[Example]], kind: TableKind) -> None:
 def intervals(
     measure: Callable[[NDArray[np.float64]], dict[str, float]], num_examples: int
 ) -> dict[str, tuple[float, float]]:
-    """The interval of each metric by the percentile bootstrap (Efron & Tibshirani 1993, chapter 13); always the same.
+    """The interval of each metric by the percentile bootstrap (Efron & Tibshirani 1993, chapter 13), reproducibly.
 
-    Examples are drawn with replacement, as many as there are; a metric of each of 1,000 such samples is computed; the
-    interval holds the middle 95 % of the values. It says how much the metric depends on which examples the split
-    happens to have, not how much it depends on the seed of the training.
+    A sample is drawn from the examples with replacement, and has as many. Each metric is computed on 1,000 samples, and
+    its interval holds the middle 95 % of the values. It shows how much the metric depends on the examples in the split,
+    not how much it depends on the seed of the training.
 
-    `measure` maps how often each example counts (N,) to the metrics.
+    `measure` computes the metrics for weights (N,), the number of times that each example counts.
     """
     rng = np.random.default_rng(SEED)
     samples: dict[str, list[float]] = {}
@@ -455,7 +468,7 @@ def intervals(
         drawn = rng.integers(num_examples, size=num_examples)
         weights = np.bincount(drawn, minlength=num_examples).astype(np.float64)
         for name, value in measure(weights).items():
-            if not math.isnan(value):  # a sample without an example of a label
+            if not math.isnan(value):  # it is if the sample has no example of a label
                 samples.setdefault(name, []).append(value)
     tail = 50 * (1 - COVERAGE)
     return {

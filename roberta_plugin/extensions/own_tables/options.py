@@ -1,4 +1,4 @@
-"""Options of tables of your own; those that only some kinds have come from the extensions of these kinds."""
+"""Options of tables of your own. Options that only some kinds have come from the extensions of these kinds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WINDOWS = {"long_texts": ("windows",)}
 
 
 def kinds_of_two_texts() -> tuple[str | None, ...]:
-    """Kinds whose records have a second text, as --kind names them; None, for what a prepared folder says."""
+    """Kinds whose records have a second text, as --kind names them; and None: a prepared folder names the kind."""
     return *(name for name in own_kind_names() if len(kind_class(find_own_kind(name)).fields) > 1), None
 
 
@@ -43,19 +43,19 @@ class TableOptions(FileOptions):
         metavar="FILE",
     )
     valid: str | None = option("table of the development set (default: a share of --train)", metavar="FILE")
-    test: str | None = option("table of the test set, which may lack the label column", metavar="FILE")
+    test: str | None = option("table of the test set, with or without the label column", metavar="FILE")
     text_column: str | None = option(
         "column of the text (text; question-answering: context; tagging: the words, tokens)", metavar="COLUMN"
     )
     text_pair_column: str | None = option(
-        "column of a second text; with multiple-choice and question-answering, of the question; with embedding, of the "
-        "text that is near",
+        "column of a second text: the question for multiple-choice and question-answering, the text that is near for "
+        "embedding",
         goes_with={"kind": kinds_of_two_texts},
         metavar="COLUMN",
     )
     label_column: tuple[str, ...] | None = option(
-        "column of the label or number; multi-label: of a list of labels, or a column of 0 and 1 for each label; "
-        "embedding: of a pair's score",
+        "column of the label or number; multi-label: a list of labels, or a column of 0 and 1 for each label; "
+        "embedding: a pair's score",
         default_text="label; question-answering: answer; tagging: tags",
         metavar="COLUMN",
         nargs="+",
@@ -64,28 +64,28 @@ class TableOptions(FileOptions):
         "column of the ids in the prediction files (default: the line number)", metavar="COLUMN"
     )
     group_column: str | None = option(
-        "column of groups, such as a person or document, whose rows are all in the training or all in the development "
-        "set",
-        default_text="the text; of pairs, the text that most rows share",
+        "column of groups, such as a person or document; the rows of a group are all in the training or all in the "
+        "development set",
+        default_text="the text; for pairs, the text that most rows share",
         excludes=("valid",),
         metavar="COLUMN",
     )
     labels: tuple[str, ...] | None = option(
         "the labels in the order of their numbers",
-        default_text="those found, sorted",
+        default_text="all that are found, sorted",
         goes_with=of_kinds_with("labels"),
         metavar="LABEL",
         nargs="+",
     )
     label_names: tuple[str, ...] | None = option(
-        "names of the labels or tags 0, 1, ..., where the column has numbers and the file does not carry their names",
-        default_text="those of the file, dataset_info.json or README.md",
+        "names of the labels or tags 0, 1, ..., if the column has numbers without their names",
+        default_text="from the file, dataset_info.json or README.md",
         goes_with=of_kinds_with("label_names"),
         metavar="LABEL",
         nargs="+",
     )
     delimiter: str | None = option(
-        "separator of the columns of .csv, such as ';' or '\\t'; '\\t' also of a .tsv whose cells are quoted as in CSV",
+        "separator of the columns of .csv, such as ';' or '\\t'; '\\t' also for a .tsv with cells quoted as in CSV",
         default_text="a comma",
         metavar="CHARACTER",
     )
@@ -97,8 +97,8 @@ class TableOptions(FileOptions):
         metavar="CHARACTER",
     )
     valid_share: float | None = option(
-        "share of the texts of each label in --train that is the development set, by a hash of the text; with a fold, "
-        "it chooses, and the fold judges",
+        "share of the texts of each label in --train that is the development set, by a hash of the text; with --fold, "
+        "this part selects the checkpoint, and the fold is only evaluated",
         default_text="0.1, with a fold 0",
         excludes=("valid",),
         smallest=0.001,
@@ -111,7 +111,7 @@ class TableOptions(FileOptions):
         metavar="K/N",
     )
     long_texts: str | None = option(
-        "what is read of a text longer than --max-length: its head, its tail, both, or all of it in windows whose "
+        "part that is read of a text longer than --max-length: its head, its tail, both, or all of it in windows whose "
         "features are pooled",
         default_text="as the model that is fine-tuned, if it has this kind, else head",
         goes_with=of_kinds_with("long_texts"),
@@ -124,7 +124,7 @@ class TableOptions(FileOptions):
         smallest=1,
     )
     max_windows: int | None = option(
-        "--long-texts windows: most windows of a text in training, evenly spread; else all are read",
+        "--long-texts windows: most windows of a text in training, evenly spread; all are read in evaluation",
         default_text=8,
         goes_with=_WINDOWS,
         smallest=1,
@@ -136,9 +136,9 @@ class TableOptions(FileOptions):
         choices=POOLINGS,
     )
     threshold: float | None = option(
-        "probability from which a label is predicted (of two, --positive-label); of no answer, above which a question "
-        "has none",
-        default_text="the best by F1 on the development set; of two labels 0.5",
+        "predict a label (with two labels, --positive-label) if its probability reaches this; for questions, predict "
+        "no answer if its probability is above this",
+        default_text="the best by F1 on the development set; with two labels 0.5",
         stage="score",
         goes_with=of_kinds_with("threshold"),
         smallest=0.0,
@@ -176,13 +176,13 @@ class TableOptions(FileOptions):
         return Path() if self.files else None
 
     def part(self) -> tuple[int, int]:
-        """Which part is the development set, and of how many.
+        """The number of the part that is the development set, and the number of parts.
 
         Example:
             CustomOptions(fold="2/5").part()  ->  (2, 5)
 
         Raises:
-            ValueError: if --fold does not say it.
+            ValueError: if --fold is not written so.
         """
         number, separator, total = (self.fold or "").partition("/")
         if not separator or not number.isdecimal() or not total.isdecimal() or not 1 <= int(number) <= int(total) != 1:

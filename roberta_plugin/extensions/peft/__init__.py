@@ -17,7 +17,7 @@ EXTENSION = Extension(
         "peft": FormatEntry(
             ".adapter:PeftFormat",
             marks=("adapter_config.json",),
-            why_not_alone="has adapters of peft (adapter_config.json) and not the model below them: use `roberta "
+            why_not_alone="has adapters of peft (adapter_config.json) without the model that they adapt: use `roberta "
             "import MODEL --adapter {path}`.",
             weights=("adapter_model.safetensors",),
             files=("adapter_config.json", "adapter_model.safetensors"),

@@ -1,7 +1,7 @@
 """Low-rank adapters <-> peft's format: adapter_config.json and adapter_model.safetensors.
 
 The second file has the two matrices of each adapter (`models/adapters.py`), by the names of Hugging Face's modules, and
-the head as a whole, which peft calls a module to save. The model below, without which neither is of use, is not in it.
+the whole head, which peft calls a module to save. It does not have the model that they adapt and that they need.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from roberta_plugin.models.adapters import merge
 CONFIG, WEIGHTS, OLD_WEIGHTS = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 _PREFIX = "base_model.model."
 _ADVICE = "Copy the file again."
-# What peft adds to the weights, and what would change them otherwise.
+_BACK = {theirs: ours for ours, theirs in TRUNK.items()}
+# Fields that describe adapters here, and fields that would change the weights in another way.
 FIELDS: Table = {
     **known("""
         r lora_alpha modules_to_save target_modules exclude_modules layers_to_transform layers_pattern
@@ -56,7 +57,7 @@ FIELDS: Table = {
     """),
     "use_rslora": FLAG,
     "peft_type": only("LORA"),
-    # These take their share out of the base model's weights, which then are not those of its own folder.
+    # Other values subtract the adapters' first values from the base model's weights, which then differ from its folder.
     "init_lora_weights": only(True, False, "gaussian", "orthogonal", "eva", None),
     "bias": only("none", None),
     **dict.fromkeys(
@@ -92,8 +93,8 @@ class PeftFormat(Format):
 
     def read_beside(self, folder: Path) -> tuple[dict[str, Any], list[str]]:  # noqa: D102
         note = (
-            f"{folder} has adapters of peft beside its weights ({CONFIG}), which transformers adds to them. Here "
-            f"`roberta import {folder} --adapter {folder}` does."
+            f"{folder} has adapters of peft beside its weights ({CONFIG}), which transformers adds to them. Here, use "
+            f"`roberta import {folder} --adapter {folder}`."
         )
         return {}, [note]
 
@@ -106,7 +107,7 @@ class Adapter:
 
     def add(self, model: PortableModel) -> PortableModel:
         """The model with the adapter."""
-        return with_adapter(model, self.path)
+        return add_adapter(model, self.path)
 
     def compare(self, model: PortableModel, base: PortableModel) -> str:
         """Compare the result with peft's."""
@@ -114,7 +115,7 @@ class Adapter:
 
 
 def usage(model: PortableModel) -> str:
-    """What a model card says of the use of an adapter."""
+    """The section of a model card on how to use an adapter."""
     name = f"AutoModel{model.head.hugging_face.suffix}"
     return (
         "A low-rank adapter and a head, for the model that it was trained on:\n\n```python\nfrom peft import "
@@ -125,7 +126,7 @@ def usage(model: PortableModel) -> str:
 
 
 def read_adapter(folder: Path) -> dict[str, Tensor]:
-    """All tensors of an adapter, in today's file or in that of peft before 0.5; no code of it runs.
+    """All tensors of an adapter, from today's file or from the file of peft before 0.5, without running its code.
 
     Raises:
         ValueError: if they are not numbers that an adapter can have.
@@ -143,13 +144,13 @@ def read_adapter(folder: Path) -> dict[str, Tensor]:
 
 
 def weights_file(folder: Path) -> Path:
-    """The file with the weights of an adapter; today's, if there is none."""
+    """The file with the weights of an adapter; if there is none, the name of today's file."""
     old = folder / OLD_WEIGHTS
     return old if old.is_file() and not (folder / WEIGHTS).is_file() else folder / WEIGHTS
 
 
 def compare_with_adapter(model: PortableModel, base: PortableModel, folder: Path) -> str:
-    """Compare a model that has the adapters of a folder with peft's, or without peft the base alone: see `compare`."""
+    """Compare a model that has the adapters of a folder with peft; without peft, only the base model (`compare`)."""
     if importlib.util.find_spec("peft") is None:
         return compare(base)
     if any(name.startswith(f"{_PREFIX}encoder.layer.") for name in read_adapter(folder)):  # has no head
@@ -170,15 +171,15 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
         raise ValueError(f"{model.path} has no adapters: fine-tune it with --set lora-rank=8, or use --to huggingface.")
     if model.head.kind == MASKED_LM or model.head.is_encoder:
         raise ValueError(
-            f"{model.path} has no fine-tuned head, and adapters are written with one: use --to huggingface or "
-            "sentence-transformers, which have them in the weights."
+            f"{model.path} has no fine-tuned head, and adapters are written with a head: use --to huggingface or "
+            "sentence-transformers, which add the adapters to the weights."
         )
     check_head(model)
     options = layers_of(model.state)
     family = family_of(options, model.head.kind)
     if family is not family_of(options, MASKED_LM):
         raise ValueError(
-            f"{model.path} has a head that the class of the model below it lacks in transformers: use --to huggingface."
+            f"{model.path} has a head that transformers does not have for the model's class: use --to huggingface."
         )
     theirs = to_hugging_face(model.state, model.head, family=family)
     trunk = next(name for name in theirs if name.endswith(".word_embeddings.weight")).partition(".")[0]
@@ -210,11 +211,11 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
     write_json(folder / CONFIG, config)
 
 
-def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
-    """A model with the adapters of a folder added to its weights, and with its head, if there is one.
+def add_adapter(model: PortableModel, folder: Path) -> PortableModel:
+    """A model with the adapters of a folder added to its weights, and with the folder's head, if there is one.
 
     Raises:
-        ValueError: if the adapters are of another form or another model.
+        ValueError: if the adapters have another form or belong to another model.
     """
     path = weights_file(folder)
     config = read_json(folder / CONFIG, keys=["r", "lora_alpha"], remedy="copy the file again")
@@ -222,36 +223,18 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
         missing = CONFIG if config is None else WEIGHTS
         raise FileNotFoundError(f"--adapter {folder} has no {missing}: name the folder that peft has written.")
     notes = check_fields(config, FIELDS, folder / CONFIG, remedy="Merge it with peft, and import the merged model.")
-    rank, alpha = config["r"], config["lora_alpha"]
-    are_numbers = isinstance(rank, int) and isinstance(alpha, int | float) and bool not in (type(rank), type(alpha))
-    if not are_numbers or rank < 1 or not math.isfinite(alpha):
-        where = folder / CONFIG
-        raise ValueError(f"{where}: r and lora_alpha must be numbers, got {rank!r} and {alpha!r}. {_ADVICE}")
-    scale = float(alpha / (rank**0.5 if config.get("use_rslora") else rank))
+    rank, scale = _read_scale(config, folder / CONFIG)
     parameters, head = dict(model.parameters), {}
-    back = {theirs: ours for ours, theirs in TRUNK.items()}
     tensors = read_adapter(folder)
     _check_named(config, tensors, path)
     weights = {name.removeprefix(_PREFIX): value for name, value in tensors.items()}
     options = layers_of(model.state)
     for name, value in with_base_prefix(weights, family_of(options, MASKED_LM), options, path).items():
-        name = f"roberta.{name}" if name.startswith("encoder.layer.") else name  # of a model without a head
-        layer, is_adapter, part = name.partition(".lora_")
-        if not is_adapter:
+        name = f"roberta.{name}" if name.startswith("encoder.layer.") else name  # the model had no head
+        if ".lora_" in name:
+            parameters |= _place(name, value, parameters, rank=rank, scale=scale, path=path)
+        else:
             head[name] = value
-            continue
-        try:
-            module = translate(f"{layer}.weight", back).removesuffix(".weight")
-            axis = {"A.weight": 1, "B.weight": 0}[part]
-            fits = value.dim() == 2 and value.size(axis) == parameters[f"{module}.weight"].size(axis)
-        except (KeyError, ValueError) as error:
-            raise ValueError(
-                f"{path}: there is no place for {name}, as in the adapters of another model, and of embeddings and "
-                "heads: merge it with peft, and import the merged model."
-            ) from error
-        if not fits or value.size(1 - axis) != rank:
-            raise ValueError(f"{path}: {name} has the shape {tuple(value.shape)}: it is for another model.")
-        parameters |= {f"{module}.adapter.lora_{part[0]}": value, f"{module}.adapter.scale": value.new_tensor(scale)}
     _check_layers(config, parameters, path)
     try:
         if not merge(parameters):
@@ -260,14 +243,46 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
         raise ValueError(f"{path} is not complete ({error}). {_ADVICE}") from error
     check_numbers(path, parameters)  # sums may be infinite where their parts are not
     model = replace(model, state={**model.state, "model": parameters}, notes=(*model.notes, *notes))
-    return _with_head(model, head, path) if head else model
+    return _add_head(model, head, path) if head else model
+
+
+def _read_scale(config: Mapping[str, Any], where: Path) -> tuple[int, float]:
+    """The rank, and the factor of the product of the two matrices: alpha / r or, with rsLoRA, alpha / sqrt(r)."""
+    rank, alpha = config["r"], config["lora_alpha"]
+    are_numbers = isinstance(rank, int) and isinstance(alpha, int | float) and bool not in (type(rank), type(alpha))
+    if not are_numbers or rank < 1 or not math.isfinite(alpha):
+        raise ValueError(f"{where}: r and lora_alpha must be numbers, got {rank!r} and {alpha!r}. {_ADVICE}")
+    return rank, float(alpha / (rank**0.5 if config.get("use_rslora") else rank))
+
+
+def _place(
+    name: str, value: Tensor, parameters: Mapping[str, Tensor], *, rank: int, scale: float, path: Path
+) -> dict[str, Tensor]:
+    """One matrix of an adapter by our names, with the scale.
+
+    Example: roberta.encoder.layer.0.attention.self.query.lora_A.weight (r, D) ->
+    encoder.sentence_encoder.layers.0.self_attn.q_proj.adapter.lora_A, and .adapter.scale beside it.
+    """
+    layer, _, part = name.partition(".lora_")
+    try:
+        module = translate(f"{layer}.weight", _BACK).removesuffix(".weight")
+        axis = {"A.weight": 1, "B.weight": 0}[part]
+        fits = value.dim() == 2 and value.size(axis) == parameters[f"{module}.weight"].size(axis)
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"{path}: there is no place for {name}: it is an adapter of another model, of embeddings or of a head. "
+            "Merge it with peft, and import the merged model."
+        ) from error
+    if not fits or value.size(1 - axis) != rank:
+        raise ValueError(f"{path}: {name} has the shape {tuple(value.shape)}: it is for another model.")
+    return {f"{module}.adapter.lora_{part[0]}": value, f"{module}.adapter.scale": value.new_tensor(scale)}
 
 
 def _check_named(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> None:
     """Refuse an adapter without weights of the modules that its adapter_config.json names.
 
-    peft also names modules that a model may lack (score beside classifier), so only those of every RoBERTa must be
-    there, and one of the others.
+    peft also names modules that a model may not have (score beside classifier). So of these modules, one must be there,
+    and all modules that every RoBERTa has.
     """
     for field, mark in (("target_modules", ".lora_"), ("modules_to_save", "")):
         named = config.get(field) or ()
@@ -277,7 +292,9 @@ def _check_named(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path:
             raise ValueError(f"{path.parent / CONFIG}: {field} must be a list of names, got {named!r:.80}. {_ADVICE}")
         has = {name: any(f".{name}." in f".{each}" and mark in each for each in tensors) for name in named}
         in_all = [
-            name for name in named if any(each.endswith(_numbered(name)) for each in map(_numbered, TRUNK.values()))
+            name
+            for name in named
+            if any(each.endswith(_hide_number(name)) for each in map(_hide_number, TRUNK.values()))
         ]
         lacking = [name for name in (in_all if mark else ()) if not has[name]] or [*has] * (not any(has.values()))
         if lacking:
@@ -288,7 +305,7 @@ def _check_named(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path:
 
 
 def _check_layers(config: Mapping[str, Any], parameters: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse an adapter that lacks a module of a layer, which peft adds to all modules that target_modules names."""
+    """Refuse an adapter without weights for a module of a layer: peft adds them to all modules of target_modules."""
     targets, layers = config.get("target_modules"), config.get("layers_to_transform")
     if not isinstance(targets, list) or config.get("exclude_modules"):
         return
@@ -307,48 +324,20 @@ def _check_layers(config: Mapping[str, Any], parameters: Mapping[str, Tensor], p
             )
 
 
-def _numbered(name: str) -> str:
+def _hide_number(name: str) -> str:
     """The name of a module with {} for the number of its layer, after a dot."""
     return re.sub(r"\.\d+\.", ".{}.", f".{name}")
 
 
-def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) -> PortableModel:
-    """The model with the head of an adapter as its own."""
-    modules = {name.rpartition(".")[0] for name in weights}
+def _add_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) -> PortableModel:
+    """The model with the head of an adapter as its own head."""
     out = weights.get("classifier.out_proj.weight", weights.get("classifier.weight"))
-    is_single = out is not None and len(out) == 1  # the last layer of a score, or of that of an option
-    kinds = [
-        kind
-        for kind, facts in formats().items()
-        if (theirs := facts.hugging_face) and kind != MASKED_LM and modules <= set(theirs.names.values())
-        if all(name in modules for part, name in theirs.names.items() if part not in theirs.optional)
-        if not (is_single and theirs.least_outputs > 1)
-    ]
-    if not kinds:
-        raise ValueError(
-            f"{path} has {', '.join(sorted(weights))} as a whole (modules_to_save), which is no head that is read: "
-            "merge it with peft, and import the merged model."
-        )
-    usual = usual_kind(1)
-    kind = usual if usual in kinds and is_single else kinds[0]
+    kind = _kind_of_head(weights, path, is_single=out is not None and len(out) == 1)
     head = Head(kind=kind, name=formats()[kind].default_head_name)
     number = len(out) if head.hugging_face.num_outputs is None and out is not None else head.hugging_face.num_outputs
     head = replace(head, num_outputs=number or 0)
-    table = {theirs: f"{head.module}.{ours}" for ours, theirs in head.hugging_face.names.items()}
-    head_parameters = {translate(name, table): value for name, value in weights.items()}
     width = model.parameters["encoder.sentence_encoder.embed_tokens.weight"].size(1)
-    rows = {"out_proj": head.num_outputs, **head.hugging_face.rows}
-    shapes = {
-        f"{head.module}.{part}.{name}": (rows.get(part, width), width)[: 2 - (name == "bias")]
-        for part, theirs in head.hugging_face.names.items()
-        for name in ("weight", "bias")
-        if theirs in modules
-    }
-    if {name: tuple(value.shape) for name, value in head_parameters.items()} != shapes:
-        raise ValueError(
-            f"{path}: its head is not complete, or of another model: {', '.join(sorted(weights))}. {_ADVICE}"
-        )
-    parameters = {**model.parameters, **head_parameters}
+    parameters = {**model.parameters, **_translate_head(weights, head, path, width=width)}
     options = model.state["cfg"]["model"]
     complete(parameters, head, is_tied=not options.get("untie_weights_roberta"))
     positions = int(options["max_positions"])
@@ -369,3 +358,46 @@ def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) 
     note = "Adapters do not say whether a text may have several labels: it has one here."
     notes = (*model.notes, note) if kind == "classification" else model.notes
     return replace(model, state=state, head=head, labels=(), notes=notes)
+
+
+def _kind_of_head(weights: Mapping[str, Tensor], path: Path, *, is_single: bool) -> str:
+    """The first kind whose modules the weights are: all that it needs, and no others.
+
+    With a single output (`is_single`) it is a number, if that kind has these modules; or an option of a choice, but not
+    tags of words, whose `classifier` has the same name.
+    """
+    modules = {name.rpartition(".")[0] for name in weights}
+    kinds = [
+        kind
+        for kind, facts in formats().items()
+        if (theirs := facts.hugging_face) and kind != MASKED_LM and modules <= set(theirs.names.values())
+        if all(name in modules for part, name in theirs.names.items() if part not in theirs.optional)
+        if not (is_single and theirs.least_outputs > 1)
+    ]
+    if not kinds:
+        raise ValueError(
+            f"{path} has the whole modules {', '.join(sorted(weights))} (modules_to_save), which are not a head that "
+            "can be read: merge it with peft, and import the merged model."
+        )
+    usual = usual_kind(1)
+    return usual if usual in kinds and is_single else kinds[0]
+
+
+def _translate_head(weights: Mapping[str, Tensor], head: Head, path: Path, *, width: int) -> dict[str, Tensor]:
+    """The head by our names; refused unless each of its modules has a weight and a bias of the right shape."""
+    names = head.hugging_face.names
+    modules = {name.rpartition(".")[0] for name in weights}
+    table = {theirs: f"{head.module}.{ours}" for ours, theirs in names.items()}
+    parameters = {translate(name, table): value for name, value in weights.items()}
+    rows = {"out_proj": head.num_outputs, **head.hugging_face.rows}
+    shapes = {
+        f"{head.module}.{part}.{name}": (rows.get(part, width), width)[: 2 - (name == "bias")]
+        for part, theirs in names.items()
+        for name in ("weight", "bias")
+        if theirs in modules
+    }
+    if {name: tuple(value.shape) for name, value in parameters.items()} != shapes:
+        raise ValueError(
+            f"{path}: its head is not complete, or of another model: {', '.join(sorted(weights))}. {_ADVICE}"
+        )
+    return parameters

@@ -22,7 +22,7 @@ class AdapterOptions(ImportOptions):
     )
 
     def additions(self) -> list[Addition]:
-        """What options of extensions add to the model."""
+        """The adapter, after the additions of other extensions."""
         if self.adapter is None:
             return super().additions()
         from roberta_plugin.conversion.named_models import local_path

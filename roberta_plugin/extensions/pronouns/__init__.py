@@ -1,6 +1,6 @@
 """Competing phrases in place of a pronoun: WNLI, WSC, WinoGrande.
 
-kind               a sentence with a pronoun -> the phrase that it stands for; noun phrases
+kind               a sentence with a pronoun -> the phrase that it means; noun phrases
 hub                a method of RobertaHub
 schemas            rows of official files -> pronouns and phrases
 benchmarks         WNLI, WSC, WinoGrande

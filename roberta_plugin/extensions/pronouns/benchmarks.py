@@ -10,19 +10,19 @@ from typing import Any
 from roberta_plugin.extensions.pronouns.kind import SchemaExample
 from roberta_plugin.extensions.pronouns.options import SIZES, WinoGrandeOptions
 from roberta_plugin.extensions.pronouns.schemas import (
+    add_listed_answers,
     answer_list,
     read_winogrande,
     read_wsc,
     schema_examples,
     training_rows,
-    with_listed_answers,
 )
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Files, Training, all_files, find_files, read_rows
 from roberta_plugin.finetuning.benchmarks.json_files import json_task, predictions, readme
 from roberta_plugin.finetuning.benchmarks.tsv_files import PAIR, TsvFiles, paper_numbers, tsv_task
 
 WNLI = TsvFiles(name="WNLI", sentences=PAIR)
-_LABELS = ("2", "1")  # of WinoGrande: label 1: the first option is right
+_LABELS = ("2", "1")  # labels of WinoGrande: label 1 means that the first option is right
 
 
 def _winogrande_files(raw: Path, options: WinoGrandeOptions) -> dict[str, list[Path]]:
@@ -45,8 +45,8 @@ def _with_lists(files: Files) -> list[Path]:
     return paths + [listed for path in paths if (listed := answer_list(path)) is not None]
 
 
-def _learned(split: str, rows: list[SchemaExample], *, are_rivals_options: bool) -> Sequence[SchemaExample]:
-    """The examples of a split; of the training set those to learn from."""
+def _select_rows(split: str, rows: list[SchemaExample], *, are_rivals_options: bool) -> Sequence[SchemaExample]:
+    """The examples of a split; in the training set, only the examples to learn from."""
     if split != "train":
         return rows
     return [SchemaExample("", schema, 1) for schema in training_rows(rows, are_rivals_options=are_rivals_options)]
@@ -58,8 +58,8 @@ def _plain(entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 # fairseq's examples/roberta/wsc/README.md: {1,2,3}e-5, batches of 16, 32 or 64 rows, 2,000 updates, 250 of warm-up, and
-# cross-entropy over the phrases instead of the margin. Its batches count rows with label 0, which have no loss; ours
-# have the others only, 259 of 554 in the official set: half as many.
+# cross-entropy over the phrases instead of the margin. Its batches count rows with label 0, which have no loss. Ours
+# only have rows with label 1, 259 of 554 in the official set, so batches are half as large.
 _WSC = Training(
     batches=(8, 16, 32),
     updates=2000,
@@ -88,7 +88,7 @@ _ROWS = (
         on_hub=("aps/super_glue", "wsc"),
         reader=read_wsc,
         kind="phrase_ranking",
-        examples_of=partial(_learned, are_rivals_options=False),
+        examples_of=partial(_select_rows, are_rivals_options=False),
         labels=("False", "True"),
         training=_WSC,
         paper=readme("valid", accuracy=91.3),
@@ -98,8 +98,8 @@ _ROWS = (
         on_hub=("allenai/winogrande", None),
         reader=read_winogrande,
         kind="phrase_ranking",
-        examples_of=partial(_learned, are_rivals_options=True),
-        rows_of=lambda path: with_listed_answers(path, read_rows(path)),
+        examples_of=partial(_select_rows, are_rivals_options=True),
+        rows_of=lambda path: add_listed_answers(path, read_rows(path)),
         files=_winogrande_files,
         source_files=_with_lists,
         settings=_winogrande_settings,

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def disambiguate_pronoun(hub: RobertaHub, sentence: str, candidates: Sequence[str] | None = None) -> bool | str:
-    """Resolve a pronoun: whether it stands for a phrase, or for which phrase.
+    """Resolve a pronoun: True if it means the marked phrase or, without one, the phrase that it means.
 
     "The _trophy_ would not fit in the brown suitcase because [it] was too big." asks about a phrase, and the answer
-    is True or False; without underscores, the answer is the most probable candidate.
+    is True or False. Without underscores, the answer is the most probable candidate.
 
     Args:
-        sentence: with the pronoun in brackets.
+        sentence: a sentence with the pronoun in brackets.
         candidates: phrases to compare; None: the noun phrases of the sentence.
 
     Raises:

@@ -1,15 +1,15 @@
-"""A sentence with a pronoun in brackets -> the phrase that it stands for, or true or false for the marked one.
+"""A sentence with a pronoun in brackets -> the phrase that it means, or true or false for a marked phrase.
 
-Each phrase replaces the pronoun and is masked, and the masked-LM head scores it; the best one wins (paper section 5.1).
-Of a new sentence, the candidates are its noun phrases.
+Each phrase replaces the pronoun and is masked, and the masked-LM head scores it. The best phrase wins (paper section
+5.1). In a new sentence, the candidates are its noun phrases.
 
-They are found by TextBlob's tagger and chunker, where fairseq asks spaCy. TextBlob (its English part is that of
-Pattern, De Smedt & Daelemans 2012) has its lexicon and rules inside the package, so nothing is downloaded. They are
-chosen as fairseq's examples/roberta/wsc chooses spaCy's: every chunk, and every run of nouns or of proper nouns in it,
-without pronouns.
+Noun phrases are found by TextBlob's tagger and chunker, where fairseq uses spaCy. TextBlob (its English part is from
+Pattern, De Smedt & Daelemans 2012) has its lexicon and rules inside the package, so nothing is downloaded. As in
+fairseq's examples/roberta/wsc, every chunk and every run of nouns or of proper nouns in a chunk is a phrase, except
+pronouns.
 
 Columns: `before` and `after`, the tokens around the phrase in all sequences of the example; `label`, 1 if its first
-phrase is right, whose rivals follow.
+phrase is right. The other phrases are its rivals.
 
 Example: {"text": "The trophy would not fit in the suitcase because [it] was too big."} -> {"answer": "The trophy",
 "scores": {"The trophy": -1.2, ...}}; with "The _trophy_ would ...", the answer is true or false.
@@ -88,7 +88,11 @@ def _tags(tokens: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _chunks(tags: list[tuple[str, str]]) -> Iterator[tuple[int, int]]:
-    """Spans of the chunks that are noun phrases and have a noun."""
+    """Spans of the chunks that are noun phrases and have a noun.
+
+    The tags B-NP I-NP O I-NP B-NP have the chunks 0 to 2, 3 to 4 and 4 to 5: a chunk ends before any tag but I-NP, and
+    I-NP also begins one if no chunk is open.
+    """
     start = None
     for index, (_, chunk) in enumerate([*tags, ("", "O")]):
         if start is not None and chunk != "I-NP":
@@ -120,9 +124,9 @@ def content_words(phrase: str) -> list[str]:
 
 
 def rivals_of(phrase: str | None, candidates: Iterable[str]) -> list[str]:
-    """The candidates that may compete with a phrase, without duplicates; all of them if there is no phrase.
+    """The candidates that may compete with a phrase, without duplicates; without a phrase, all candidates.
 
-    A rival is neither a part of the phrase nor the phrase of it, and not a mere pronoun or determiner.
+    A rival does not contain the phrase, is not part of it, and has a word besides pronouns and determiners.
 
     Example: rivals_of("The old dog", ["dog", "the old dog's tail", "it", "a cat"]) -> ["a cat"].
     """
@@ -138,7 +142,7 @@ def rivals_of(phrase: str | None, candidates: Iterable[str]) -> list[str]:
 
 
 def contains(words: Sequence[str], part: Sequence[str]) -> bool:
-    """Whether `part` is a contiguous part of `words`."""
+    """True if `part` is a contiguous part of `words`."""
     return any(words[start : start + len(part)] == part for start in range(len(words) - len(part) + 1))
 
 
@@ -164,14 +168,14 @@ class Schema:
     """A text around a pronoun, and the phrases that compete to replace the pronoun."""
 
     before: str  # the text before the pronoun
-    after: str  # and after it
-    phrase: str  # the one that the row is about
+    after: str  # the text after it
+    phrase: str  # the phrase that the row is about
     rivals: tuple[str, ...]
-    is_asked: bool = True  # whether the answer is about this phrase; else which of all is the best
+    is_asked: bool = True  # True if the question is about this phrase; False if it is about the best of all phrases
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """All that compete."""
+        """All phrases that compete."""
         return (self.phrase, *self.rivals)
 
 
@@ -180,13 +184,13 @@ class SchemaExample:
     """A text with a gap, the phrase that the row is about, and its rivals."""
 
     id: Any
-    """As prediction files name the row."""
+    """The id of the row in prediction files."""
     schema: Schema | None
     """None: no pronoun was found."""
     label: int | None
-    """1 if the phrase is the right one; None if that is not public."""
+    """1 if the phrase is right; None if that is not public."""
     text: str = ""
-    """What is read where no pronoun was found."""
+    """The text to read if no pronoun was found."""
 
 
 class SchemaInputs(NamedTuple):
@@ -203,7 +207,7 @@ class SchemaInputs(NamedTuple):
 
 
 def schema_inputs(schema: Schema, encoder: Encoder, *, max_length: int) -> SchemaInputs:
-    """The text with each phrase in place of the pronoun; a text that is too long loses tokens at both ends.
+    """The text with each phrase in place of the pronoun. A text that is too long loses tokens at both ends.
 
     Example: "The drain is clogged with hair. It has to be cleaned." with the phrase "The hair" and the rival "The
     drain" -> `<s> The drain is clogged with hair. The hair has to be cleaned. </s>` and `<s> The drain is clogged with
@@ -228,7 +232,7 @@ def read_question(sentence: str, candidates: Sequence[str] | None = None) -> Sch
     "the brown suitcase" and "suitcase", before "The trophy would not fit in the brown suitcase because ".
 
     Raises:
-        ValueError: if the marks are not those of `_FORM`, or there is no phrase to choose.
+        ValueError: if the marks are not as in `_FORM`, or there is no phrase to choose.
     """
     if sentence.count("[") != 1 or sentence.count("]") != 1 or sentence.index("[") > sentence.index("]"):
         raise ValueError(f"There must be one pronoun in brackets, got {sentence!r}. {_FORM}")
@@ -242,7 +246,7 @@ def read_question(sentence: str, candidates: Sequence[str] | None = None) -> Sch
     rivals = rivals_of(query, noun_phrases(before + pronoun + after) if candidates is None else candidates)
     phrases = [*([] if query is None else [query]), *rivals]
     if not phrases:
-        raise ValueError(f"{sentence!r} has no noun phrase that the pronoun could stand for. Give candidates.")
+        raise ValueError(f"{sentence!r} has no noun phrase that the pronoun could mean. Give candidates.")
     return Schema(before, after, phrases[0], tuple(phrases[1:]), is_asked=query is not None)
 
 
@@ -252,7 +256,7 @@ def masked_positions(inputs: SchemaInputs) -> list[range]:
 
 
 def answer(question: Schema, scores: NDArray[np.float64]) -> bool | str:
-    """Scores of the phrases -> whether the one that is asked about is the best, or else which one is."""
+    """Scores of the phrases -> True if the marked phrase is the best or, without a marked phrase, the best phrase."""
     return bool((scores[0] >= scores[1:]).all()) if question.is_asked else question.phrases[int(scores.argmax())]
 
 
@@ -260,19 +264,20 @@ class PhraseRanking(Kind):
     """Each right phrase against its rivals, by a margin or by cross-entropy."""
 
     name = "phrase_ranking"
-    description = "finds the phrase that a pronoun stands for"
+    description = "finds the phrase that a pronoun means"
     head = "masked_lm"
     white_space = "kept"
-    free_settings = ("size",)  # of the training set of WinoGrande
+    free_settings = ("size",)  # the size of WinoGrande's training set
 
     @override
     def metrics(self) -> tuple[str, ...]:
         return ("accuracy", "macro_f1", "mcc", "f1", "acc_and_f1")
 
+    @override
     def write(
         self, split: SplitWriter, examples: Iterable[SchemaExample], encoder: Encoder, *, max_length: int
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Kind.write`; a text in which no pronoun was found has one sequence, with an empty phrase at its end.
+        """Write a split. A text in which no pronoun was found has one sequence, with an empty phrase at its end.
 
         The training split has no records.
         """
@@ -297,8 +302,9 @@ class PhraseRanking(Kind):
             )
         return ()
 
+    @override
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `Kind.judged`: the second label for examples whose first phrase beats all its rivals, else the first."""
+        """Predict the second label if the first phrase of an example beats all its rivals, else the first label."""
         offsets = np.asarray(split.offsets)
         probabilities = mean_probabilities([each[:, 0] for each in logits_of(members)], offsets)  # (S,)
         wins = probabilities[offsets[:-1]] >= np.maximum.reduceat(probabilities, offsets[:-1])
@@ -311,8 +317,9 @@ class PhraseRanking(Kind):
         candidates = None if is_open else texts_of(row, "candidates", what="candidate", may_be_empty=True)
         return read_question(text_of(row, self.names_of(0), option="--text-column", white_space="kept"), candidates)
 
+    @override
     def answer(self, questions: Sequence[Schema]) -> list[Answer]:
-        """See `Kind.answer`; a sentence that is too long loses tokens at both ends."""
+        """The phrases that pronouns mean. A sentence that is too long loses tokens at both ends."""
         encoder = self.hub.codec.encoder
         inputs = [schema_inputs(each, encoder, max_length=self.max_length) for each in questions]
         sequences = [sequence for each in inputs for sequence in each.sequences]

@@ -1,25 +1,25 @@
-"""WNLI, WSC and WinoGrande: which phrase does a pronoun or a gap stand for? (paper section 5.1)
+"""WNLI, WSC and WinoGrande: which phrase does a pronoun or a gap mean? (paper section 5.1)
 
-WNLI is read as the Winograd schema that it was made of. A row is a text with a pronoun, and a part of the text in which
-a phrase replaces the pronoun. The label says whether the pronoun stands for this phrase:
+WNLI is read as the Winograd schemas from which it was made. A row is a text with a pronoun, and a part of the text in
+which a phrase replaces the pronoun. The label is 1 if the pronoun means this phrase:
 
     The drain is clogged with hair. It has to be cleaned.      The hair has to be cleaned.      0
 
-`align` finds the pronoun and the phrase: a hypothesis repeats a part of its text with one pronoun replaced, but not
-always literally: words are inflected ("they were" -> "Yakutsk was"), dropped, prepended or misspelt. So we take the
+`align` finds the pronoun and the phrase. A hypothesis repeats a part of its text with one pronoun replaced, but not
+always literally: words are inflected ("they were" -> "Yakutsk was"), dropped, prepended or misspelt. So we use the
 alignment with the fewest edits, found by dynamic programming on both sides of every pronoun.
 
 Then the phrase competes with the text's other noun phrases: each replaces the pronoun and is masked, the masked-LM head
 scores it, and the label is 1 if the phrase wins. This is the formulation of Kocijan et al. 2019 (arXiv 1905.06290) as
-in fairseq's examples/roberta/wsc, with two differences. The paper takes noun phrases from spaCy, whose English models
-are not on the Python package index; ours come from `noun_phrases`. And in training, phrases with label 0 that
-other rows give for the same pronoun compete too, whereas the paper does not use those rows.
+in fairseq's examples/roberta/wsc, with two differences. The paper's noun phrases are from spaCy, whose English models
+are not on the Python package index; ours are from `noun_phrases`. And in training, phrases with label 0 that other rows
+give for the same pronoun compete too, whereas the paper does not use those rows.
 
 WSC and WinoGrande are solved likewise, by the rules of fairseq's examples/roberta/wsc.
 
-WSC (Levesque et al. 2011, in SuperGLUE's form) marks a pronoun and a phrase of the text, and the label says whether the
-pronoun stands for the phrase. The phrase competes with the other noun phrases of the text. Its tokens are separated by
-spaces ("Mr. Singer 's heels"), which are put together by Moses' detokenizer, as fairseq does. Four things differ:
+WSC (Levesque et al. 2011, in SuperGLUE's form) marks a pronoun and a phrase of the text, and the label is true if the
+pronoun means the phrase. The phrase competes with the other noun phrases of the text. The text is in tokens with spaces
+("Mr. Singer 's heels"), which Moses' detokenizer puts together, as in fairseq. Four things differ:
 
 - an input begins with <s>, as in pretraining; fairseq's recipe for WSC leaves it out;
 - noun phrases come from `noun_phrases`;
@@ -63,9 +63,9 @@ from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.progress import terminal_bar
 from roberta_plugin.tables import Row
 
-# Cost of an edit: a word inserted, deleted or replaced; replaced by one with the same first letters (a misspelling).
+# Cost of an edit: inserting, deleting or replacing a word; replacing it by one with as many equal first letters.
 _EDIT, _VARIANT, _SAME_BEGINNING = 1.0, 0.5, 4
-# Cost of a phrase that the text does not contain literally: per word, per word that the text lacks, per pronoun.
+# Cost of a phrase that the text does not contain literally: per word, per word that is not in the text, per pronoun.
 _LOOSE_WORD, _NEW_WORD, _PRONOUN_WITHIN = 0.25, 0.4, 1.5
 # Cost if the hypothesis ends with the phrase although the clause continues after the pronoun.
 _CUT_OFF = 0.5
@@ -137,7 +137,7 @@ def _phrase_cost(phrase: list[str], words: list[str]) -> float:
 
 
 def schema_examples(rows: Sequence[Example], *, is_training: bool) -> list[SchemaExample]:
-    """Rows of WNLI as schemas; of the training set those to learn from."""
+    """Rows of WNLI as schemas; in the training set, only the schemas to learn from."""
     if is_training:
         return [SchemaExample("", schema, 1) for schema in training_schemas(rows)]
     return [
@@ -169,7 +169,7 @@ def find_schema(row: Example, *, others: Sequence[str] = ()) -> Schema | None:
 
 
 def training_schemas(rows: Sequence[Example]) -> list[Schema]:
-    """Schemas of the training set: of the rows with label 1, whose phrase is right, if there are rivals."""
+    """Schemas of the training set, from rows with label 1, whose phrase is right, if it has rivals."""
     wrong: dict[tuple[str, int], list[str]] = {}
     for row in rows:
         alignment = align(*row.texts)
@@ -184,7 +184,7 @@ def training_schemas(rows: Sequence[Example]) -> list[Schema]:
 
 
 def _instead_of_pronoun(phrase: str, text: str, alignment: Alignment) -> str:
-    """A phrase as it is written instead of the pronoun: with or without a capital, with 's if it is possessive."""
+    """A phrase as it is written instead of the pronoun: with or without a capital, with 's for a possessive pronoun."""
     first, space, rest = phrase.partition(" ")
     if first.lower() in DETERMINERS:
         phrase = first.lower() + space + rest
@@ -207,17 +207,17 @@ def read_wsc(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
     after " was big.", phrase "The cup".
 
     Raises:
-        ValueError: naming the place, if a field is not as it should be or the pronoun is not where it is marked.
+        ValueError: naming the place, if a field is wrong or the pronoun is not at the marked place.
     """
     target = row.object_of("target")
     words = row.text("text").split(" ")
     index, pronoun = _pronoun(words, target)
-    start = len(_detokenized(words[:index])) + (index > 0)
-    text = _detokenized(words)
+    start = len(_detokenize(words[:index])) + (index > 0)
+    text = _detokenize(words)
     if text[start : start + len(pronoun)] != pronoun:
         raise ValueError(
-            f"{row.where}: the words before {pronoun!r} are written otherwise once the text is put together, so its "
-            "place is unknown. Remove unusual spaces or quotes in front of it."
+            f"{row.where}: the words before {pronoun!r} change when the text is put together, so its place is unknown. "
+            "Remove unusual spaces or quotes in front of it."
         )
     phrase = " ".join(target.text("span1_text").split()).rstrip(".,")
     schema = Schema(
@@ -230,7 +230,7 @@ def read_wsc(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
 
 
 def read_winogrande(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
-    """The example of a row of WinoGrande: `option1` is the phrase, and the label says whether it is right."""
+    """The example of a row of WinoGrande: `option1` is the phrase, and the label is 1 if it is right."""
     sentence, first, second = (strip(row.text(name)) for name in ("sentence", "option1", "option2"))
     if GAP not in sentence:
         raise ValueError(f"{row.where}: the sentence has no gap {GAP!r} for the options. Correct or remove the line.")
@@ -243,15 +243,15 @@ def read_winogrande(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
 
 
 def answer_list(path: Path) -> Path | None:
-    """The list of answers beside a file of WinoGrande that has none itself; None if there is no such list."""
+    """The list of answers beside a file of WinoGrande without answers; None if there is no such list."""
     listed = path.with_name(f"{path.stem}-labels.lst")
     if not listed.is_file() or "answer" in next(iter(read_rows(path))).values:
         return None
     return listed
 
 
-def with_listed_answers(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows of a file of WinoGrande, with the answers of the list beside it if they have none.
+def add_listed_answers(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of a file of WinoGrande, with the answers of the list beside it if the file has no answers.
 
     Raises:
         ValueError: naming the list, if it does not have a 1 or 2 for each row.
@@ -273,9 +273,9 @@ def with_listed_answers(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def training_rows(rows: Sequence[SchemaExample], *, are_rivals_options: bool) -> list[Schema]:
-    """The schemas to learn from: those whose phrase is right and has rivals (Kocijan et al. 2019, section 3).
+    """The schemas to learn from, whose phrase is right and has rivals (Kocijan et al. 2019, section 3).
 
-    With `are_rivals_options`, a wrong phrase has one rival, which is right: then the two change places.
+    With `are_rivals_options`, a wrong phrase has one rival, which is right. Then the two change places.
     """
     schemas = []
     for row in rows:
@@ -290,9 +290,9 @@ def training_rows(rows: Sequence[SchemaExample], *, are_rivals_options: bool) ->
 
 
 def _pronoun(words: Sequence[str], target: Row) -> tuple[int, str]:
-    """Where the pronoun is among the words, and the pronoun without punctuation at its end.
+    """The index of the pronoun among the words, and the pronoun without punctuation at its end.
 
-    In one official row the index is that of the word before.
+    In one official row the index is one too small.
     """
     index, pronoun = target.number("span2_index"), target.text("span2_text").strip().rstrip(_AT_END)
     for place in (index, index + 1):
@@ -305,8 +305,8 @@ def _pronoun(words: Sequence[str], target: Row) -> tuple[int, str]:
     )
 
 
-def _detokenized(words: Sequence[str]) -> str:
-    """Words as a text: `Mr. Singer 's heels` -> `Mr. Singer's heels`."""
+def _detokenize(words: Sequence[str]) -> str:
+    """Put words together: `Mr. Singer 's heels` -> `Mr. Singer's heels`."""
     text: str = _detokenizer().detokenize(list(words), return_str=True)
     return text
 

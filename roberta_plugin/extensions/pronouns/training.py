@@ -26,11 +26,11 @@ class PhraseRankingTraining(KindTraining):
 
     @override
     def loss(self, criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
-        """Ranking loss of the log-probabilities (S, 1): each example's first phrase against the others, if it is right.
+        """Ranking loss of the log-probabilities (S, 1): an example's first phrase, if it is right, against its rivals.
 
-        The loss is that of fairseq's examples/roberta/wsc/wsc_criterion.py, after Kocijan et al. 2019: for each rival,
-        -right + alpha * max(0, rival - right + beta). Neither paper states alpha and beta; the defaults are those
-        of fairseq's recipe for WinoGrande.
+        As in fairseq's examples/roberta/wsc/wsc_criterion.py, after Kocijan et al. 2019, the loss is -right + alpha *
+        max(0, rival - right + beta) for each rival. Neither paper states alpha and beta; the defaults are from
+        fairseq's recipe for WinoGrande.
         """
         options = criterion.options
         labels, counts = sample["columns"]["label"].long(), sample["offsets"].diff()
@@ -46,7 +46,7 @@ class PhraseRankingTraining(KindTraining):
 
 
 def phrase_scores(model: Any, sample: Mapping[str, Any], *, mask_id: int) -> Tensor:
-    """How well the phrases of a batch of kind `phrase_ranking` fit: scores (S, 1), in fp32; 0 if the phrase is empty.
+    """Scores (S, 1) of the phrases of a batch of kind `phrase_ranking`, in fp32; 0 if the phrase is empty.
 
     The score is the mean log-probability of the phrase's tokens, which are all masked at once and predicted by the
     masked-LM head, as in fairseq's examples/roberta/wsc/wsc_criterion.py. Works with our models and fairseq's.
@@ -60,8 +60,8 @@ def phrase_scores(model: Any, sample: Mapping[str, Any], *, mask_id: int) -> Ten
     )  # (B,) -> (S,)
     tokens = inputs["src_tokens"]
     begins = _begins(inputs) + before
-    sizes = lengths - before - after  # of the phrases (S,)
-    sequence = torch.arange(len(lengths), device=tokens.device).repeat_interleave(sizes)  # (M,), of each token
+    sizes = lengths - before - after  # tokens of the phrases (S,)
+    sequence = torch.arange(len(lengths), device=tokens.device).repeat_interleave(sizes)  # the sequence of each (M,)
     within = torch.arange(len(sequence), device=tokens.device) - (sizes.cumsum(0) - sizes)[sequence]
     places = begins[sequence] + within  # (M,) in the flat tokens
     is_masked = torch.zeros_like(tokens, dtype=torch.bool).view(-1).index_fill(0, places, True).view_as(tokens)
@@ -74,7 +74,7 @@ def phrase_scores(model: Any, sample: Mapping[str, Any], *, mask_id: int) -> Ten
 
 
 def _begins(inputs: Mapping[str, Any]) -> Tensor:
-    """Where each sequence begins in the flat tokens (S,)."""
+    """The place of each sequence's first token in the flat tokens (S,)."""
     lengths: Tensor = inputs["src_lengths"]
     if "packing" in inputs:
         return lengths.cumsum(0) - lengths

@@ -13,7 +13,7 @@ from roberta_plugin.settings import setting
 
 @dataclass
 class PhraseOptions(FairseqDataclass):
-    """Added to the options of the criterion roberta_sentence_prediction."""
+    """Options that are added to the criterion roberta_sentence_prediction."""
 
     margin_alpha: float = setting(
         5.0, "phrases: weight of the margin loss relative to the log-probability of the right phrase"

@@ -1,6 +1,6 @@
 """Vectors of texts for sentence-transformers: `roberta export --to sentence-transformers`, and reading such folders.
 
-model     a model -> a folder; an imported one is compared with that program
+model     a model -> a folder; comparison of imported models with that program
 reading   the files of a folder -> pooling, length of vectors and of texts
 
 The examples are in README.md.

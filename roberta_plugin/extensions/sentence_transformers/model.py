@@ -31,7 +31,7 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import write_json
 from roberta_plugin.models.heads import pool
 
-_PARTS = "sentence_transformers.models"  # names of all versions; those since 6 read them, too
+_PARTS = "sentence_transformers.models"  # the names of older versions, which versions since 6 read, too
 _MODES = {"first": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
 
 
@@ -61,13 +61,13 @@ class SentenceTransformersFormat(Format):
 
 
 def usage(model: PortableModel) -> str:
-    """What a model card says of the use of a folder of sentence-transformers."""
+    """The section of a model card on how to use a folder of sentence-transformers."""
     call = f'vectors = SentenceTransformer("FOLDER"{trust(model)}).encode(["A text.", "Another one."])'
     return f"```python\nfrom sentence_transformers import SentenceTransformer\n\n{call}\n```"
 
 
 def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:
-    """Write a folder of sentence-transformers; without pooling and length in training, the mean of all positions."""
+    """Write a folder of sentence-transformers, with the mean of all positions if the model has no pooling."""
     write_huggingface(model, folder, max_shard_bytes=max_shard_bytes, white_space="stripped")
     options: Any = model.state["cfg"]["model"]
     settings = identity.read_record(model.state).get("settings") or {}
@@ -101,7 +101,7 @@ def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard
 
 
 def compare_vectors(model: PortableModel, folder: Path) -> None:
-    """Compare the vectors of texts with those of sentence-transformers."""
+    """Compare the vectors of texts with sentence-transformers."""
     with other_program():
         from sentence_transformers import SentenceTransformer
 

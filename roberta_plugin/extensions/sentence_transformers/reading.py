@@ -18,9 +18,9 @@ from roberta_plugin.foreign_fields import FLAG, Table, check_fields, known, note
 from roberta_plugin.json_files import read_json
 
 _IDENTITY = "torch.nn.modules.linear.Identity"
-# Of sentence-transformers, by the name of the file or of the kind of module.
+# Kinds of modules, and the fields of each file of sentence-transformers.
 MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
-"""Parts of a model that are read; dropout does nothing in a trained one."""
+"""Parts of a model that are read; dropout does nothing in a trained model."""
 POOLING: Table = {
     **known("pooling_mode embedding_dimension word_embedding_dimension include_prompt"),
     **dict.fromkeys(
@@ -38,7 +38,7 @@ SENTENCE_BERT: Table = {
     "module_output_name": only("token_embeddings", None),
     "modality_config": only({"text": {"method": "forward", "method_output_name": "last_hidden_state"}}, None),
 }
-CROSS_ENCODER: Table = {  # instead, of a model with a head for classes or a score
+CROSS_ENCODER: Table = {  # the same file of a model with a head for classes or a score
     **SENTENCE_BERT,
     "transformer_task": only("sequence-classification"),
     "module_output_name": only("scores"),
@@ -48,7 +48,7 @@ SENTENCE_TRANSFORMERS: Table = {
     **known("prompts model_type __version__"),
     "default_prompt_name": only(None),
     "similarity_fn_name": noted(
-        "vectors are answers here, and an export compares them by their cosine", "cosine", None
+        "vectors are the answers here, and an export compares them by their cosine", "cosine", None
     ),
     "activation_fn": noted("answers are the model's own numbers, as transformers has them", _IDENTITY),
     "truncate_dim": noted("vectors are whole", None),
@@ -62,11 +62,11 @@ _LEGACY_POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_ENCODER_ALONE = "Use it with sentence-transformers; or delete modules.json, and the encoder is read alone."
+_ENCODER_ALONE = "Use it with sentence-transformers, or delete modules.json to read only the encoder."
 
 
 def vectors_of(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """The settings of a model of sentence-transformers, by which a text becomes a vector, and notes.
+    """The settings by which a model of sentence-transformers makes a vector of a text, and notes.
 
     Example: a folder with cls pooling and Normalize -> {"pooling": "first", "normalize": True}. {} for other folders.
 
@@ -77,7 +77,7 @@ def vectors_of(folder: Path) -> tuple[dict[str, Any], list[str]]:
     if not path.is_file():
         return {}, []
     with well_formed(folder):
-        return _vectors_of(folder, path)
+        return _read_parts(folder, path)
 
 
 def is_inside(part: str) -> bool:
@@ -87,12 +87,12 @@ def is_inside(part: str) -> bool:
 
 
 def _pooling(folder: Path, part: str) -> tuple[str, list[str]]:
-    """The pooling that the Pooling part of modules.json says, and notes."""
+    """The pooling of the Pooling part of modules.json, and notes."""
     file = folder / part / "config.json"
     how = read_json(file, keys=(), remedy=COPY)
     if how is None:
         raise FileNotFoundError(
-            f"{folder / 'modules.json'} names {part}, and {file} is missing, which says how features become a vector: "
+            f"{folder / 'modules.json'} names {part}, but {file} is missing, which says how features become a vector: "
             "copy it from where the model comes from."
         )
     notes = check_fields(how, POOLING, file, remedy=_ENCODER_ALONE)
@@ -100,16 +100,52 @@ def _pooling(folder: Path, part: str) -> tuple[str, list[str]]:
     pooling = how.get("pooling_mode") or [mode for name, mode in _LEGACY_POOLINGS.items() if how.get(name) is True]
     modes = [pooling] if isinstance(pooling, str) else list(pooling)
     if not said and how.keys() & {"embedding_dimension", "word_embedding_dimension"}:
-        modes = ["mean"]  # as sentence-transformers has it
+        modes = ["mean"]  # the default of sentence-transformers
     if len(modes) != 1 or modes[0] not in _POOLINGS:
         raise ValueError(
-            f"{file}: the pooling is {' and '.join(map(str, modes)) or 'not said'}, and only {', '.join(_POOLINGS)} "
+            f"{file}: the pooling is {' and '.join(map(str, modes)) or 'not given'}, and only {', '.join(_POOLINGS)} "
             f"is read here. {_ENCODER_ALONE}"
         )
     return _POOLINGS[modes[0]], notes
 
 
-def _vectors_of(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
+def _read_parts(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The settings and notes of a folder whose modules.json is `path`.
+
+    A SentenceTransformer has the parts Transformer, Pooling and perhaps Normalize; a CrossEncoder is a Transformer
+    alone, whose head answers.
+    """
+    modules = _read_modules(path)
+    names = [name for name, _ in modules if name != "Dropout"]
+    where = folder / "config_sentence_transformers.json"
+    found = read_json(where, keys=(), remedy=COPY)
+    content = found or {}
+    is_cross_encoder = names == ["Transformer"] and content.get("model_type") == "CrossEncoder"
+    if not is_cross_encoder:
+        if names == ["Transformer"] and found is None:
+            raise FileNotFoundError(
+                f"{path} names only a Transformer, and {where.name}, which says if it is a CrossEncoder, is missing: "
+                "copy it from where the model comes from."
+            )
+        _check_names(path, names)
+    if place := dict(modules)["Transformer"]:
+        raise ValueError(
+            f'{path}: the Transformer is in the folder {place!r}: move its files here, and make its path "".'
+        )
+    settings: dict[str, Any] = {}
+    notes: list[str] = []
+    if not is_cross_encoder:
+        pooling, notes_of_pooling = _pooling(folder, dict(modules)["Pooling"])
+        settings |= {"pooling": pooling, "normalize": "Normalize" in names}
+        notes += notes_of_pooling
+    if found is None:
+        notes.append(f"{folder} has no {where.name}: prompts for texts, if the model has any, are not known.")
+    lengths, notes_of_lengths = _read_lengths(folder, CROSS_ENCODER if is_cross_encoder else SENTENCE_BERT)
+    return {**settings, **lengths}, [*notes, *notes_of_lengths, *_check_prompts(content, where)]
+
+
+def _read_modules(path: Path) -> list[tuple[str, str]]:
+    """The parts of modules.json, in order: the kind, such as Pooling, and its path inside the folder."""
     try:
         modules = [(str(part["type"]), str(part["path"])) for part in json.loads(path.read_bytes())]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -120,59 +156,50 @@ def _vectors_of(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
     for kind, at in modules:
         if not is_inside(at):
             raise ValueError(f"{path}: the part {kind} is in {at!r}, which leads out of this folder. {_ENCODER_ALONE}")
-    names = [name for name, _ in modules if name != "Dropout"]
+    return modules
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    """Refuse parts that have no counterpart here."""
     others = [name for name in names if name not in MODULES]
-    where = folder / "config_sentence_transformers.json"
-    found = read_json(where, keys=(), remedy=COPY)
-    content = found or {}
-    is_cross_encoder = names == ["Transformer"] and content.get("model_type") == "CrossEncoder"
-    if others or (names[:2] != ["Transformer", "Pooling"] and not is_cross_encoder) or names.count("Pooling") > 1:
-        listed = ", ".join(others or names)
-        if names == ["Transformer"] and found is None:
-            raise FileNotFoundError(
-                f"{path} names a Transformer alone, and {where.name}, which says whether that is a CrossEncoder, is "
-                "missing: copy it from where the model comes from."
-            )
+    if others or names[:2] != ["Transformer", "Pooling"] or names.count("Pooling") > 1:
         raise ValueError(
-            f"{path} names {listed}, and only a Transformer with one Pooling and Normalize is read here. "
-            f"{_ENCODER_ALONE}"
+            f"{path} names {', '.join(others or names)}, and only a Transformer with one Pooling and Normalize is read "
+            f"here. {_ENCODER_ALONE}"
         )
-    if place := dict(modules)["Transformer"]:
-        raise ValueError(
-            f'{path}: the Transformer is in the folder {place!r}: move its files here, and make its path "".'
-        )
-    settings: dict[str, Any] = {} if is_cross_encoder else {"pooling": "mean", "normalize": "Normalize" in names}
+
+
+def _read_lengths(folder: Path, fields: Table) -> tuple[dict[str, Any], list[str]]:
+    """The most tokens of a text by sentence_bert_config.json, as `max_length`, and notes."""
+    settings: dict[str, Any] = {}
     notes: list[str] = []
-    if not is_cross_encoder:
-        pooling, of_pooling = _pooling(folder, dict(modules)["Pooling"])
-        settings["pooling"] = pooling
-        notes += of_pooling
-    if found is None:
-        notes.append(f"{folder} has no {where.name}: prompts for texts, if the model has any, are not known.")
     for file in sorted(folder.glob("sentence_*_config.json")):
-        of_text = read_json(file, keys=(), remedy=COPY) or {}
-        notes += check_fields(
-            of_text, CROSS_ENCODER if is_cross_encoder else SENTENCE_BERT, file, remedy=_ENCODER_ALONE
-        )
-        if (length := of_text.get("max_seq_length")) is not None:
+        content = read_json(file, keys=(), remedy=COPY) or {}
+        notes += check_fields(content, fields, file, remedy=_ENCODER_ALONE)
+        if (length := content.get("max_seq_length")) is not None:
             if not isinstance(length, int) or length < SHORTEST:
                 raise ValueError(f"{file}: max_seq_length must be {SHORTEST} or more, got {length!r}. {_ENCODER_ALONE}")
             settings["max_length"] = length
+    return settings, notes
+
+
+def _check_prompts(content: dict[str, Any], where: Path) -> list[str]:
+    """Notes on the fields of config_sentence_transformers.json; refuses a default prompt, unless it is empty."""
     prompts = {name: text for name, text in (content.get("prompts") or {}).items() if text}
     default = content.get("default_prompt_name")
-    notes += check_fields(
+    notes = check_fields(
         {**content, "default_prompt_name": default if default in prompts else None},
         SENTENCE_TRANSFORMERS,
         where,
         remedy="Make it null, and write the prompt in front of each text.",
     )
     if prompts:
-        notes.append(f"{where} has prompts, which are not followed: write them in front of texts: {prompts}.")
-    return settings, notes
+        notes = [*notes, f"{where} has prompts, which are not followed: write them in front of texts: {prompts}."]
+    return notes
 
 
 def named_files(folder: Path) -> set[str]:
-    """The configurations of parts that modules.json names; what is odd about them is for the reading to say."""
+    """The configurations of parts that modules.json names. Its faults are ignored here and reported later."""
     try:
         parts = json.loads((folder / "modules.json").read_bytes())
         return {f"{part['path']}/config.json" for part in parts if part["path"] and is_inside(part["path"])}

@@ -1,4 +1,4 @@
-"""`roberta study`: what it prints."""
+"""The verb `roberta study`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def study(settings: StudySettings) -> int:
     """
     import roberta_plugin
 
-    roberta_plugin.register()  # before anything imports fairseq, whose import would set up logging
+    roberta_plugin.register()  # it must precede the first import of fairseq, which would set up logging
     from roberta_plugin.extensions.studies.report import describe_plan
     from roberta_plugin.extensions.studies.study import Work, run_study
 

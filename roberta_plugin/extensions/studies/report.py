@@ -23,7 +23,7 @@ Plans = Sequence[VariantPlan]
 _PLAN = {"updates": ",.0f", "tokens_per_update": ",.0f", **dict.fromkeys(("tokens", "epochs", "lr", "flops"), ".3g")}
 _PAIRS = ("pair", "difference of means", "95 % interval", "p (Games-Howell)")
 _HEAD = """Equal {}, seeds {}. Each entry is the median (smallest to largest) of n seeds of pretraining. The paper's
-numbers are of its own models and data. Pairs are tested by Games and Howell 1976, perplexity in bits per token."""
+numbers are for its own models and data. Pairs are tested by Games and Howell 1976, perplexity in bits per token."""
 
 
 def write_report(study: Study, plans: Plans, values: Any, failures: dict[str, str], root: Path) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def value_table(probe: Probe, plans: Plans, found: Found, numbers: Mapping[str, 
 
 
 def show(values: Sequence[float]) -> str:
-    """As in `81.2 (80.9 to 81.6), n = 3`."""
+    """Format values as in `81.2 (80.9 to 81.6), n = 3`."""
     if not values:
         return "-"
     digits = 1 if min(values) >= 10 else 3
@@ -70,7 +70,7 @@ def show(values: Sequence[float]) -> str:
 
 
 def games_howell(samples: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
-    """The difference of means of every pair, with 95 % interval and p (Games and Howell 1976) if there is noise."""
+    """The difference of means of every pair, with 95 % interval and p (Games and Howell 1976) if values vary."""
     from scipy.stats import studentized_range
 
     count, pairs = sum(len(sample) > 1 for sample in samples.values()), list[dict[str, Any]]()
@@ -87,7 +87,7 @@ def games_howell(samples: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]
 
 
 def plan_table(plans: Plans) -> str:
-    """Updates, tokens and FLOPs of one pretraining of each variant; the number of epochs may not be known."""
+    """Updates, tokens and FLOPs of one pretraining of each variant; ? for epochs that are not known."""
     facts = [plan.facts() for plan in plans]
     cells = [["?" if each[key] is None else format(each[key], _PLAN[key]) for key in _PLAN] for each in facts]
     rows = [[plan.variant.name, *row] for plan, row in zip(plans, cells, strict=True)]
@@ -95,11 +95,11 @@ def plan_table(plans: Plans) -> str:
 
 
 def describe_plan(study: Study, plans: Plans) -> str:
-    """What a study would do."""
+    """The text of --dry-run: the plan of a study."""
     num_runs, probes = len(plans) * len(study.seeds), [f"probe {probe.name}: {probe.kind}" for probe in study.probes]
     updates, flops = (sum(plan.totals[unit] for plan in plans) * len(study.seeds) for unit in ("updates", "flops"))
     if not all(plan.size.tokens_in_epoch for plan in plans):
-        probes.append("The data is not here: tokens are those of full blocks.")
+        probes.append("The data is not here: tokens are counted for full blocks.")
     head = f"{study.title}: {len(plans)} variants x {len(study.seeds)} seeds, equal {study.budget.equal}\n"
     probes.append(f"{num_runs} pretrainings of {updates:,.0f} updates and {flops:.3g} FLOPs in all")
     return "\n".join([head, plan_table(plans) + "\n", *probes])

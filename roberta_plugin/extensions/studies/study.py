@@ -41,11 +41,11 @@ from roberta_plugin.record import differences, refuse, shown
 from roberta_plugin.runs import DONE, FAILED
 
 NAME = "study.json"
-_AGAIN = "delete it, if the study file and its data are as they were, and run the same command again"
+_AGAIN = "delete it if the study file and its data are unchanged, and run the same command again"
 
 
 def run_study(settings: StudySettings, *, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Do what is left of a study, write its report, and return the content of results.json."""
+    """Do the remaining steps of a study, write its report, and return the content of results.json."""
     work, device = Work(settings, say=say), usable_device(settings.device)
     with only_process(work.root, f"Another `roberta study` works in {work.root}: wait, or give another --output-dir."):
         write_json(work.root / NAME, {"parts": {"study": work.record}})
@@ -62,13 +62,13 @@ def run_study(settings: StudySettings, *, say: Callable[[str], None] = print) ->
 
 
 class Work:
-    """A study that is planned and checked, and its steps, which resume where an earlier call was stopped."""
+    """A planned and checked study, and its steps, which resume where an earlier call stopped."""
 
     def __init__(self, settings: StudySettings, *, say: Callable[[str], None]) -> None:
         import torch
 
         self.study, self.say, self.root = read_study(settings.study), say, settings.output_dir.resolve()
-        self.failures: dict[str, str] = {}  # of probes
+        self.failures: dict[str, str] = {}  # probe and run -> reason
         resources, num_ranks = None, settings.gpus_per_run or torch.cuda.device_count()
         how: dict[str, Any] = {"retries": settings.retries, "gpus_per_run": settings.gpus_per_run}
         if settings.slurm is not None:
@@ -76,7 +76,7 @@ class Work:
             check_slurm(resources)
             num_ranks = resources.gpus_per_node
         self.plans = plan_study(self.study, num_ranks=max(1, num_ranks), needs_data=not settings.dry_run)
-        self.num_gpus = int(not any(plan.parsed.cpu for plan in self.plans))  # of a fine-tuning
+        self.num_gpus = int(not any(plan.parsed.cpu for plan in self.plans))  # GPUs of a fine-tuning
         path, folder, first = self.root / "pretraining.json", self.root / "pretraining", self.plans[0]
         metric = Metric(log=first.parsed.valid_subset.split(",")[0], value="loss", goal="min", at="last")
         axes = {VARIANT: {plan.variant.name: plan.options for plan in self.plans}}
@@ -104,12 +104,12 @@ class Work:
         return text.data or self.plans[0].folders[0], text.tokens_per_sample or shortest
 
     def check(self) -> dict[str, str]:
-        """What values depend on: processes, probes, hash or size of each text; refused if it was not so earlier."""
+        """The facts on which values depend: processes, probes, hash or size of each text. Refuse changed ones."""
         now = {"processes": str(max(plan.num_ranks for plan in self.plans))}
         texts = [(folder, str(plan.parsed.train_subset)) for plan in self.plans for folder in plan.folders]
         for probe in self.study.probes:
             options = {**probe.section.as_options(), "seeds": "any"}
-            if isinstance(probe.settings, HeldOut):  # by the variants where they are not given
+            if isinstance(probe.settings, HeldOut):  # the defaults follow from the variants
                 options["data"], options["tokens-per-sample"] = self.held_out(probe.settings)
                 texts.append((options["data"], probe.settings.split))
             now[f"probe {probe.name}"] = shown(dict(sorted(options.items())))
@@ -126,7 +126,7 @@ class Work:
         return {**before, **now}
 
     def check_probe(self, probe: Probe) -> None:
-        """Refuse a probe without its files, or with another vocabulary; data for fine-tuning is prepared."""
+        """Prepare the data of a probe; refuse a probe without its files, or with another vocabulary."""
         with probe.section.located():
             if isinstance(probe.settings, HeldOut):
                 folder, length = self.held_out(probe.settings)
@@ -139,7 +139,7 @@ class Work:
                 prepared = prepared_folder(tuning, self.root / probe.kind / probe.name / "data")
                 vocabulary, length = prepared.vocabulary, int(prepared.settings["max_length"])
                 if (old := self.root / probe.kind / probe.name / "runs").is_dir():
-                    self.say(f"{old} is of an earlier version, and its runs are not continued: delete it.")
+                    self.say(f"{old} is from an earlier version, and its runs are not continued: delete it.")
                 grid = tuning_grid(tuning, prepared, None, path=probe.section.path, num_gpus=self.num_gpus)
                 check_options(replace(grid, options={**grid.options, "arch": "fast_roberta_base"}), is_written=False)
             for plan, shape in ((plan, model_shape(plan.parsed)) for plan in self.plans):
@@ -147,21 +147,25 @@ class Work:
                     raise ValueError(f"its vocabulary is not {path}: use one tokenizer for all data.")
                 if shape.max_positions < length and not shape.positions.is_rotary:
                     limit = f"the variant {plan.variant.name} has {shape.max_positions} positions"
-                    raise ValueError(f"{limit}, and sequences up to {length} tokens: lower this, or raise the former.")
+                    raise ValueError(f"{limit}, but sequences have up to {length} tokens: lower these, or raise those.")
 
     def folder(self, probe: Probe, run: RunFolder) -> Path:
-        """The folder of a probe's results for a model, with value.json; a fine-tuning is in it."""
+        """The folder of a probe's results for a model, with value.json and the fine-tuning."""
         return self.root / probe.kind / probe.name / "results" / run.run.settings[VARIANT] / f"seed-{run.run.seed}"
 
     def value(self, probe: Probe, run: RunFolder) -> dict[str, Any] | None:
-        """What a probe has measured; None before it has, or with other masks or seeds."""
+        """The value that a probe has measured; None if it has not, or if it had other masks or seeds."""
         value = read_json(self.folder(probe, run) / "value.json", keys=("value",), remedy=_AGAIN)
-        if value is None or isinstance(probe.settings, HeldOut):
-            return value if value and value.get("masks") == MASK_SEED else None
-        return value if set(value["seeds"]) == set(probe.settings.seeds or ()) else None
+        if value is None:
+            return None
+        if isinstance(probe.settings, HeldOut):
+            is_current = value.get("masks") == MASK_SEED
+        else:
+            is_current = set(value["seeds"]) == set(probe.settings.seeds or ())
+        return value if is_current else None
 
     def measure(self, probe: Probe, run: RunFolder, *, device: str) -> None:
-        """Measure a pretrained model, if it is there and was not measured before."""
+        """Measure a pretrained model, unless it is missing or was measured before."""
         if run.state() != DONE or self.value(probe, run) is not None:
             return
         name, folder, checkpoint = f"{probe.name}: {run.run.name}", self.folder(probe, run), run.chosen_checkpoint()
@@ -203,7 +207,7 @@ class Work:
         return {"value": statistics.median(seeds.values()), "seeds": seeds, "metric": metric, "cell": result.best_cell}
 
     def write_report(self) -> dict[str, Any]:
-        """Write the report of what there is."""
+        """Write the report of the values that are there."""
         failed = {str(run.path): run.failure() or {} for run in self.runs if run.state() == FAILED}
         failures, values = {name: str(each.get("reason")) for name, each in failed.items()}, dict[str, Any]()
         for probe, run in itertools.product(self.study.probes, self.runs):

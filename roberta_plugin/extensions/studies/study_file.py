@@ -1,4 +1,4 @@
-"""A study file, which examples/README.studies.md describes; a variant is a cell of a grid file (`sweeps/grid.py`)."""
+"""Study files, which examples/README.studies.md describes. A variant is a cell of a grid file (`sweeps/grid.py`)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from roberta_plugin.finetuning.benchmarks import all_tasks, options_for
 from roberta_plugin.launch.options_file import Section, read_file, read_yaml, to_arguments
 from roberta_plugin.settings import REQUIRED, Checked, check_names, convert, setting, short
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps use it as the name of a folder
 _TUNING = ("task", "raw", "tokenizer", "max-length", "options", "seeds", "epochs", "grid", "train")
-PERPLEXITY, FINE_TUNING = "perplexity", "fine-tuning"  # also folders
+PERPLEXITY, FINE_TUNING = "perplexity", "fine-tuning"  # also names of folders
 PAPER: Mapping[str, Mapping[str, str]] = read_yaml(Path(__file__).with_name("paper.yaml"))
 
 
@@ -45,10 +45,10 @@ class Variant(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Checked):
-    """The budget that all variants have in common."""
+    """The budget that all variants share."""
 
     equal: Literal["tokens", "updates", "flops"] = "tokens"
-    amount: float | None = setting(None, "of each variant; None: the options say max-update", smallest=1)
+    amount: float | None = setting(None, "amount of each variant; None: the options have max-update", smallest=1)
     warm_up: float = setting(0.06, "with amount: warm-up as a share of the updates", smallest=0, largest=0.99)
     tolerance: float = setting(0.02, "largest relative difference that counts as equal", smallest=0, largest=0.99)
 
@@ -59,16 +59,16 @@ class HeldOut(Checked):
 
     data: Path | None = None  # folder of binarized text; None: the first variant's
     split: str = "valid"
-    tokens_per_sample: int | None = setting(None, "of a block; None: the shortest of the variants'", smallest=3)
-    max_tokens: int | None = setting(None, "about how many of the split are read; None: enough", smallest=1)
+    tokens_per_sample: int | None = setting(None, "tokens of a block; None: the variants' smallest number", smallest=3)
+    max_tokens: int | None = setting(None, "approximate number of tokens to read; None: enough", smallest=1)
 
 
 class Probe(NamedTuple):
-    """What is measured of every pretrained model: perplexity, or the paper's fine-tuning for a task."""
+    """A measurement of every pretrained model: perplexity, or the paper's fine-tuning for a task."""
 
     name: str
     kind: str
-    settings: HeldOut | FinetuneSettings  # of fine-tuning without its model and folders
+    settings: HeldOut | FinetuneSettings  # settings of fine-tuning have no model and folders yet
     section: Section
 
 
@@ -106,7 +106,7 @@ def read_study(path: Path) -> Study:
 
 
 def _variant(cell: grid.Cell, variants: Section) -> Variant:
-    """A cell of the file's axes; with other axes than the variants it is called as in `lr-1e-3+dropout-0.1`."""
+    """A cell of the file's axes. With other axes than the variants, its name is such as `lr-1e-3+dropout-0.1`."""
     options, label = dict(cell.options), cell.settings.get(grid.VARIANT, "")
     paper = str(options.pop("paper", "")) if "paper" in cell.own_options else ""
     if paper and paper not in PAPER:

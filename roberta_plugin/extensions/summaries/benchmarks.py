@@ -1,30 +1,30 @@
 """Extractive summaries: which sentences of a document to keep (Liu and Lapata 2019, "BertSumExt").
 
-`summaries` reads tables of one document a row: JSON Lines, CSV, TSV or Parquet, plain or compressed
+`summaries` reads tables with one document per row: JSON Lines, CSV, TSV or Parquet, plain or compressed
 (`roberta_plugin/tables.py`), called train, valid (or dev, validation) and test, or the files that the options name.
-The text is a string, which is split into sentences (`data/sentences.py`), or a list of sentences; so is the summary.
+Text and summary are strings, which are split into sentences (`data/sentences.py`), or lists of sentences.
 
     {"id": "7", "text": "It rained. We stayed.\\n\\nThen it stopped.", "summary": "It rained."}
 
 `cnn_dailymail` reads CNN/DailyMail: its stories, or such tables in Hugging Face's form, with the columns
-id, article and highlights, whose lines are the sentences of the summary; Parquet in parts, as
+id, article and highlights, whose lines are the sentences of the summary. Parquet may be in parts, such as
 train-00000-of-00003.parquet.
 
-In some sets the sentences of a summary are run together without a space ("It rained.We stayed."): `summaries` parts
-these.
+In some sets the sentences of a summary are run together without a space ("It rained.We stayed."). `summaries` separates
+them.
 
-CNN/DailyMail is distributed (Hermann et al. 2015) as stories, and lists of which of them belong to which split.
+CNN/DailyMail is distributed (Hermann et al. 2015) as stories, with a list of the stories of each split.
 
 A story has paragraphs, and after each line `@highlight` a sentence of the summary. Either each split has a folder, such
 as train/*.story, or lists of addresses say which story belongs to which split (all_train.txt, all_val.txt,
-all_test.txt; the story of an address is the file called by the SHA-1 of the address).
+all_test.txt). The story of an address is in the file that is named by the SHA-1 of the address.
 
 The grid has BertSumExt's settings where RoBERTa's paper has none, and the paper's Table 10 for GLUE otherwise. Liu and
 Lapata 2019 (sections 3.2 and 4.2): two layers over the sentences, 50,000 updates, and a rate of 2e-3 times
 min(step^-0.5, step * 10,000^-1.5), whose peak is 2e-5; with batches of about 36 documents (Liu 2019, arXiv 1903.10318),
-they are 6 epochs of CNN/DailyMail's 287,227 documents. RoBERTa's Table 10: rates around it, a warm-up of 6 %, linear
-decay, weight decay of 0.1, 10 epochs of smaller sets. The checkpoint is chosen by the mean of ROUGE-1 and ROUGE-2 on
-the development set.
+they are 6 epochs of CNN/DailyMail's 287,227 documents. From RoBERTa's Table 10 are learning rates around this peak, a
+warm-up of 6 %, linear decay, weight decay of 0.1, and 10 epochs for smaller sets. The checkpoint is chosen by the mean
+of ROUGE-1 and ROUGE-2 on the development set.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, read_table
 
 SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
 HUGGING_FACE = {"id_field": "id", "text_field": "article", "summary_field": "highlights"}
-_ORDER = (".jsonl", *(ending for ending in ENDINGS if ending != ".jsonl"))  # of two files of a split, the first counts
+_ORDER = (".jsonl", *(ending for ending in ENDINGS if ending != ".jsonl"))  # if a split has two files, the first counts
 _RUN_TOGETHER = regex.compile(r"(?<=[\p{Ll}\p{M}\p{Nd})%][.!?])(?=[\"']?\p{Lu})")
-_LISTS = (  # names of lists of addresses, by split; the first kind that is there counts
+_LISTS = (  # names of lists of addresses, by split; the first kind that exists counts
     {"train": ("all_train",), "valid": ("all_val", "all_valid"), "test": ("all_test",)},
     {"train": ("mapping_train",), "valid": ("mapping_valid",), "test": ("mapping_test",)},
     {
@@ -92,7 +92,7 @@ def _tables(raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
 
 
 def examples(task: str, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Example]:
-    """The documents of a split: the texts are sentences, and so is the target; those of a test split may have none."""
+    """The documents of a split. Texts and target are sentences; documents of a test split may have no target."""
     documents = read_stories(paths) if paths[0].suffix == ".story" else _rows(task, split, paths, options)
     places = ((str(each.path) if not each.line else each.where, each) for each in documents)
     return with_unique_ids(terminal_bar(places, f"{task} {split}", unit=" documents"), id_of=lambda each: each.id)
@@ -107,23 +107,29 @@ def _rows(task: str, split: str, paths: list[Path], options: SummariesOptions) -
         for row in read_table(path):
             text = row.value(names["text_field"], option=f"--text-field{elsewhere}")
             sentences = _sentences(text, names["text_field"], row.where, may_be_empty=is_hugging_face)
-            summary = _summary_of(row, names["summary_field"], split, is_hugging_face)
+            summary = _read_summary(row, names["summary_field"], split, is_hugging_face)
             id_ = check_id(row.values.get(names["id_field"], f"{before}{row.line}"), row.where)
             yield Example(path, row.line, id_, sentences, summary)
 
 
-def _summary_of(row: Row, name: str, split: str, is_hugging_face: bool) -> tuple[str, ...] | None:
-    value = row.values.get(name)
-    is_empty = value is None or value == [] or (isinstance(value, str) and not value.strip())
-    if is_empty and split == "test" and (value is None or not is_hugging_face):
+def _read_summary(row: Row, name: str, split: str, is_hugging_face: bool) -> tuple[str, ...] | None:
+    """The sentences of a summary; None if it is not known, which only a test split permits.
+
+    In a table of your own, an empty cell says that it is not known. In Hugging Face's form, an empty cell is a summary
+    without sentences, whose document is left out.
+    """
+    value, is_test = row.values.get(name), split == "test"
+    is_empty = value == [] or (isinstance(value, str) and not value.strip())
+    if is_test and (value is None or (is_empty and not is_hugging_face)):
         return None
     if value is None:
-        other = "or take the task summaries and" if is_hugging_face else "or"
-        raise ValueError(f"{row.where} lacks {name!r}: add the summary, {other} name its field by --summary-field.")
-    if is_hugging_face:
+        other = "or use the task summaries and" if is_hugging_face else "or"
+        raise ValueError(f"{row.where} has no {name!r}: add the summary, {other} name its field by --summary-field.")
+    if is_hugging_face:  # "It rained .\nWe stayed ."
         return _lines(check_text(value, name, row.where, may_be_empty=True).splitlines())
-    is_one = isinstance(value, str) and texts_in(value, f"{row.where}, {name}") is None
-    return _sentences(parted(value) if is_one else value, name, row.where)
+    if isinstance(value, str) and texts_in(value, f"{row.where}, {name}") is None:  # "It rained.We stayed."
+        value = separate_sentences(value)
+    return _sentences(value, name, row.where)  # ["It rained.", "We stayed."], also as text
 
 
 def field_names(options: SummariesOptions) -> dict[str, str]:
@@ -145,12 +151,12 @@ def _sentences(value: Any, name: str, where: str, *, may_be_empty: bool = False)
 
 
 def _lines(texts: list[str]) -> tuple[str, ...]:
-    """Those that are not empty, each in one line."""
+    """The texts that are not empty, each in one line."""
     return tuple(one_line(text) for text in texts if text.strip())
 
 
-def parted(text: str) -> str:
-    """A summary with its sentences in lines of their own where they are run together.
+def separate_sentences(text: str) -> str:
+    """Put sentences that are run together into lines of their own.
 
     Example: "It rained.We stayed." -> "It rained.\\nWe stayed.".
     """
@@ -172,11 +178,11 @@ def find_stories(raw: Path, splits: Mapping[str, tuple[str, ...]]) -> dict[str, 
         }
         if any(lists.values()):
             stories = {path.stem: path for path in raw.rglob("*.story")}
-            return {split: _listed(paths, stories) for split, paths in lists.items()}
+            return {split: _look_up_stories(paths, stories) for split, paths in lists.items()}
     return {}
 
 
-def _listed(lists: list[Path], stories: dict[str, Path]) -> list[Path]:
+def _look_up_stories(lists: list[Path], stories: dict[str, Path]) -> list[Path]:
     """The stories of the addresses in some lists, in their order."""
     listed: dict[str, Path] = {}
     for path in lists:

@@ -20,8 +20,8 @@ from roberta_plugin.finetuning.examples_dataset import WindowsDataset
 class DocumentsDataset(WindowsDataset):
     """Batches of `ExamplesDataset` with "sentences" and, in net_input, "segments" (S, T).
 
-    "sentences" is what the `SentenceHead` of `models/heads.py` asks for (`layout`), and "labels" (V,), in the order of
-    the documents and of their text.
+    "sentences" has the entries that the `SentenceHead` of `head.py` reads (`layout`), and "labels" (V,), in the order
+    of the documents and of their text.
     """
 
     @cached_property
@@ -39,10 +39,10 @@ class DocumentsDataset(WindowsDataset):
         inputs, first = batch["net_input"], self.documents.first
         counts = first[indices + 1] - first[indices]  # (B,)
         places = by_document(counts)
-        chosen = np.repeat(first[indices], counts) + places["place"]  # (V,), of the split
+        chosen = np.repeat(first[indices], counts) + places["place"]  # (V,), numbers in the split
         labels, window, position = (
-            values[chosen].astype(np.int64)
-            for values in self._of_sentences.values()  # of memory-mapped files
+            values[chosen].astype(np.int64)  # copies parts of memory-mapped files
+            for values in self._of_sentences.values()
         )
         row = batch["offsets"][places["document"]] + window
         lengths, tokens = inputs["src_lengths"], inputs["src_tokens"]

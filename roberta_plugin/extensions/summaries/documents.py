@@ -1,30 +1,30 @@
 """Documents of a prepared split, the choice of sentences for their summaries, the sentences to learn, and ROUGE.
 
-The most probable sentences come first. A sentence that shares three words in a row with one that was chosen is left out
-(trigram blocking; Paulus et al. 2018, and Liu and Lapata 2019, section 4.2; trigrams do not reach from one sentence
-into the next, and a sentence that was left out blocks no other). The summary is complete
+The most probable sentences come first. A sentence that shares three words in a row with a chosen one is left out
+(trigram blocking; Paulus et al. 2018, and Liu and Lapata 2019, section 4.2). Trigrams do not reach from one sentence
+into the next, and a sentence that was left out blocks no other. The summary is complete
 
     with `num_sentences`     when it has this many sentences (default: 3, BertSum's for CNN/DailyMail)
     with `length_share`      when it has this share of the document's words
     with `min_probability`   when no further sentence has this probability
 
-and holds one sentence at least.
+and holds at least one sentence.
 
-The sentences to learn are found by greedy ROUGE (`oracle`), as in BertSum (Liu and Lapata 2019, section 4.2): one after
-the other is taken that raises ROUGE-1 F + ROUGE-2 F of all chosen sentences most, until none raises it or there are
-enough. This is what BertSum's program does (greedy_selection in prepro/data_builder.py of BertSum and PreSumm), where
-the paper names ROUGE-2 alone. As in the program, an n-gram counts once however often it occurs; bigrams do not reach
-from one sentence of the document into the next; F = 2 p r / (p + r + 1e-8); the first of equal sentences is taken; and
-there are at most 3. Words are not those of the program, which takes CoreNLP's tokens and removes all but the letters a
-to z, digits and spaces from them: here letters are those of any language.
+The sentences to learn are found by greedy ROUGE (`oracle`), as in BertSum (Liu and Lapata 2019, section 4.2): each step
+takes the sentence that raises ROUGE-1 F + ROUGE-2 F of all chosen sentences most, until no sentence raises it or there
+are enough. This is what BertSum's program does (greedy_selection in prepro/data_builder.py of BertSum and PreSumm),
+while the paper names only ROUGE-2. As in the program, an n-gram counts once however often it occurs; bigrams do not
+reach from one sentence of the document into the next; F = 2 p r / (p + r + 1e-8); the first of equal sentences is
+taken; and there are at most 3. Words differ from the program, which takes CoreNLP's tokens and removes all but the
+letters a to z, digits and spaces from them: here letters of all languages are read.
 
-ROUGE is that of the package rouge-score: rouge1 and rouge2 are F of words and bigrams, rougeL that of the longest
-common subsequence of both texts, rougeLsum the same by sentences, which is the ROUGE-L of papers on CNN/DailyMail.
-Words are stemmed, as usual (-m of the ROUGE-1.5.5 program). The package reads the letters a to z and digits only, and
-so it is for CNN/DailyMail; for other sets, words are those of any script (`words`), which for text in ASCII are the
-package's.
+ROUGE is computed by the package rouge-score: rouge1 and rouge2 are the F of words and bigrams, rougeL is the F of the
+longest common subsequence of both texts, and rougeLsum is the same by sentences, the ROUGE-L of papers on
+CNN/DailyMail. Words are stemmed, as usual (-m of the ROUGE-1.5.5 program). The package only reads the letters a to z
+and digits. This is kept for CNN/DailyMail; for other sets, words of all scripts are read (`words`), which are the same
+words if the text is ASCII.
 
-Shapes: N documents of a split, U sentences of all of them.
+Shapes: N documents of a split, U sentences of all documents.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from roberta_plugin.finetuning.layouts.words import LETTERS, MARKS, UNSPACED
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 NUM_SENTENCES = 3
-ORACLE_SENTENCES = 3  # those of BertSum's program
+ORACLE_SENTENCES = 3  # as in BertSum's program
 _SMALL = 1e-8
 _ASCII = re.compile(r"[a-z0-9]+")
 _RUN = regex.compile(rf"(?V1)(?:[[{LETTERS}]--[\p{{Pc}}]][{MARKS}]*)+")
@@ -56,14 +56,14 @@ Ngrams = frozenset[tuple[str, ...]]
 OFFICIAL = "cnn_dailymail"  # the task whose numbers are compared with published ones
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 FAST = ("rouge1", "rouge2")  # milliseconds for a hundred documents; the others take as long for one
-_REMEMBERED = 100_000  # summaries: members of an ensemble often agree, and the baselines are those of every model
+_REMEMBERED = 100_000  # summaries: members of an ensemble often agree, and all models have the same baselines
 
 
 class Documents:
-    """Documents of a prepared split; the texts are read when they are first asked for, which training never does.
+    """Documents of a prepared split. The texts are read on first use, and training never uses them.
 
     Attributes:
-        is_official: whether ROUGE reads words by the package's rules, not by those of any script.
+        is_official: True if ROUGE reads words by the package's rules instead of words of all scripts.
     """
 
     def __init__(self, split: PreparedSplit, *, is_official: bool = False) -> None:
@@ -84,7 +84,7 @@ class Documents:
 
     @cached_property
     def summaries(self) -> list[Sequence[str] | None]:
-        """Sentences of the summary of each; None where it is not known."""
+        """Sentences of the summary of each document; None if the summary is not known."""
         return [record["summary"] for record in self._records]
 
     @cached_property
@@ -93,7 +93,7 @@ class Documents:
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the summaries of all documents are known."""
+        """True if the summaries of all documents are known."""
         return bool(self.split.columns["is_labelled"].all())
 
     @cached_property
@@ -103,12 +103,12 @@ class Documents:
 
     @cached_property
     def labels(self) -> NDArray[Any]:
-        """1 for the sentences to choose, 0 for the others (U,)."""
+        """1 for the sentences to choose, 0 for all others (U,)."""
         return self.split.array("label")
 
     @property
     def oracles(self) -> list[list[int]]:
-        """The sentences to choose of each document."""
+        """The numbers of the sentences to choose in each document."""
         return [np.flatnonzero(part).tolist() for part in np.split(self.labels, self.first[1:-1])]
 
     def chosen(self, numbers: Sequence[Sequence[int]]) -> list[list[str]]:
@@ -124,7 +124,7 @@ class Length(NamedTuple):
     """Share of the document's words, from 0 to 1."""
     min_probability: float | None = None
     no_trigram_blocking: bool = False
-    """Whether sentences may share three words in a row."""
+    """True if sentences may share three words in a row."""
 
 
 def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], length: Length) -> list[int]:
@@ -136,7 +136,7 @@ def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], l
     wanted = (length.length_share or 0.0) * sum(map(len, tokens))
     chosen: list[int] = []
     num_words = 0
-    for number in _different(probabilities, tokens, is_blocking=not length.no_trigram_blocking):
+    for number in _without_repetition(probabilities, tokens, is_blocking=not length.no_trigram_blocking):
         if length.min_probability is not None:
             is_complete = probabilities[number] < length.min_probability
         elif length.length_share is not None:
@@ -150,7 +150,7 @@ def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], l
     return sorted(chosen)
 
 
-def _different(
+def _without_repetition(
     probabilities: NDArray[np.floating[Any]], tokens: Sequence[Sequence[str]], *, is_blocking: bool
 ) -> Iterator[int]:
     """Numbers of the sentences, the most probable first, without those that share a trigram with an earlier one."""
@@ -164,7 +164,7 @@ def _different(
 
 
 def oracle(sentences: Sequence[str], summary: Sequence[str], *, most: int = ORACLE_SENTENCES) -> list[int]:
-    """Numbers of the best sentences in the order of the text; empty if none has a word of the summary.
+    """Numbers of the best sentences in the order of the text; empty if no sentence has a word of the summary.
 
     Example: the summary "the cat sat" and the sentences "a dog", "the cat sat down", "the cat" -> [1]: the third adds
     nothing to the second.
@@ -188,7 +188,7 @@ def oracle(sentences: Sequence[str], summary: Sequence[str], *, most: int = ORAC
 
 
 class _NgramsOfOrder:
-    """N-grams of one order: those of the sentences, of the summary, and of the sentences that were chosen."""
+    """N-grams of one order in the sentences, in the summary, and in the sentences that were chosen."""
 
     def __init__(self, of_sentences: list[Ngrams], right: Ngrams) -> None:
         self._ngrams = of_sentences
@@ -198,7 +198,7 @@ class _NgramsOfOrder:
         self._chosen_hits: Ngrams = frozenset()
 
     def take(self, number: int) -> None:
-        """Add a sentence to those that were chosen."""
+        """Add a sentence to the chosen ones."""
         self._chosen |= self._ngrams[number]
         self._chosen_hits |= self._hits[number]
 
@@ -226,7 +226,7 @@ def lead(sentences: Sequence[str], length: Length) -> list[int]:
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters and digits with their marks, in lower case; in scripts without spaces each character.
+    """Runs of letters and digits with their marks, in lower case; single characters in scripts without spaces.
 
     Example: "It's 3.5%." -> ["it", "s", "3", "5"].
     """
@@ -234,7 +234,7 @@ def words(text: str) -> list[str]:
 
 
 def runs(text: str) -> list[str]:
-    """`words`, but what is written without spaces is one: three characters in a row would be no repetition there."""
+    """As `words`, but a run in a script without spaces is one word: three characters in a row are not a repetition."""
     return _matches(_RUN, text)
 
 
@@ -257,7 +257,7 @@ def check_rouge() -> None:
 def rouge(
     summary: Sequence[str], right: Sequence[str], *, kinds: Sequence[str] = ROUGE, is_official: bool = False
 ) -> dict[str, float]:
-    """F of a summary, 0 to 1, by kind of ROUGE; both are lists of sentences. See `Documents.is_official`.
+    """F of a summary, 0 to 1, by kind of ROUGE. Both texts are lists of sentences. See `Documents.is_official`.
 
     Example: rouge(["The cat."], ["A cat."])["rouge1"] is 0.5.
     """
@@ -287,7 +287,7 @@ class _StemmedWords:
 
         self._is_official = is_official
         self._stemmer = PorterStemmer()
-        self.stem = lru_cache(maxsize=1_000_000)(self._stemmer.stem)  # what the package calls
+        self.stem = lru_cache(maxsize=1_000_000)(self._stemmer.stem)  # the package calls it
 
     def tokenize(self, text: str) -> list[str]:
         """Words of a text."""
@@ -307,7 +307,7 @@ def mean_rouge(
     is_official: bool = False,
     weights: NDArray[np.float64] | None = None,
 ) -> dict[str, float]:
-    """Mean of each kind over documents, 0 to 100; `weights` (N,) say how often each counts, None: once."""
+    """Mean of each kind over documents, 0 to 100. Each document counts `weights` (N,) times; None: once."""
     values = [
         list(rouge(one, other, kinds=kinds, is_official=is_official).values())
         for one, other in zip(summaries, right, strict=True)
@@ -323,9 +323,9 @@ def measure_choice(
     chosen: Sequence[Sequence[int]],
     weights: NDArray[np.float64] | None = None,
 ) -> dict[str, float]:
-    """`f1` of the chosen sentences against the oracle's; mean `average_precision` of the probabilities; 0 to 100.
+    """`f1` of the chosen sentences against the oracle's, and the mean `average_precision` of probabilities; 0 to 100.
 
-    `weights` (N,) say how often each document counts; None: once.
+    Each document counts `weights` (N,) times; None: once.
     """
     weights = np.ones(len(documents)) if weights is None else weights
     oracles, labels = documents.oracles, np.split(documents.labels, documents.first[1:-1])
@@ -340,9 +340,9 @@ def measure_choice(
 
 
 def f1_of_choice(num_both: float, num_chosen: float, num_right: float) -> float:
-    """F1 of the chosen sentences of all documents against those of the oracle, 0 to 100.
+    """F1 of the chosen sentences of all documents against the oracle's, 0 to 100.
 
-    Example: 3 chosen and 2 right, of which 2 are in both -> 80.
+    Example: 3 chosen sentences that include both of 2 right ones -> 80.
     """
     return 200.0 * num_both / (num_chosen + num_right) if num_chosen + num_right else 0.0
 

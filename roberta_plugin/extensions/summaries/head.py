@@ -1,6 +1,6 @@
 """The head of extractive summaries: a logit for each sentence of a document (Liu and Lapata 2019, section 3.2).
 
-Shapes: B documents, V sentences of all of them, M most sentences of a document, D model dimension.
+Shapes: B documents, V sentences of all documents, M most sentences of a document, D model dimension.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from roberta_plugin.models.cpu import Dropout, Linear
 from roberta_plugin.models.heads import Encoder, Head
@@ -19,9 +20,9 @@ from roberta_plugin.models.heads import Encoder, Head
 class SentenceHead(Head):
     """Features of each sentence's <s> -> logits of belonging to an extractive summary.
 
-    Linear, or after a small Transformer over all sentences of a document, across windows (Liu and Lapata
-    2019, section 3.2): sinusoidal positions are added, and each layer is the encoder's, with the layer norm after each
-    sublayer.
+    The head is a linear layer, perhaps after a small Transformer over all sentences of a document, across windows (Liu
+    and Lapata 2019, section 3.2): sinusoidal positions are added, and each layer is the encoder's, with the layer norm
+    after each sublayer.
     """
 
     kind = "sentence"
@@ -34,16 +35,16 @@ class SentenceHead(Head):
         self.out_proj = Linear(encoder.cfg.encoder_embed_dim, 1)
 
     @staticmethod
+    @override
     def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
-        """See `Head`."""
         return {"num_layers": len({name.split(".")[1] for name in parameters if name.startswith("layers.")})}
 
     def forward(self, vectors: Tensor, sentences: Mapping[str, Any]) -> Tensor:
         """(V, D) -> (V,).
 
         Args:
-            vectors: of all sentences of a batch.
-            sentences: {"document" (V,), "place" (V,)} of each, from 0 on, "num_documents" B and "longest" M.
+            vectors: vectors of all sentences of a batch.
+            sentences: {"document" (V,), "place" (V,)} of each sentence, from 0 on, "num_documents" B, "longest" M.
         """
         if len(self.layers):
             vectors = self._in_context(vectors, sentences)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def predict(_hub: RobertaHub, head: str, _tokens: Any, **_options: Any) -> NoReturn:
-    """Refuse: see `RobertaHub.predict`."""
+    """Refuse `RobertaHub.predict`, which reads single texts."""
     raise ValueError(f"{head} scores the sentences of whole documents: use `roberta predict`.")
 
 
@@ -40,7 +40,7 @@ def sentence_logits(
 
 
 def _sentence_logits(hub: RobertaHub, texts: Sequence[Windows], head: str) -> list[NDArray[np.float32]]:
-    """A sentence head's logits for the sentences of each text; the texts are computed as one batch."""
+    """A sentence head's logits for the sentences of each text. The texts are one batch."""
     sequences = [sequence for windows in texts for sequence in windows.sequences]
     counts = np.array([len(windows.window) for windows in texts])
     before = np.cumsum([0, *(len(windows.sequences) for windows in texts)])[:-1]  # windows of the texts before

@@ -7,14 +7,14 @@ Example: {"text": "It rained. We stayed. Then it stopped."} with one sentence ->
 [{"sentence": 0, "text": "It rained.", "probability": 0.9}], "num_sentences": 3}
 
 An example is a document, with a sequence `<s> one </s> <s> two </s> ...` per window. Columns: `sentences`, their
-number, and `is_labelled`, whether the summary is known. Each document has a record: `id`, its `sentences`, and the
+number, and `is_labelled`, 1 if the summary is known. Each document has a record: `id`, its `sentences`, and the
 sentences of its `summary`, or null.
 
-Arrays, for all sentences of all documents one after the other: `label`, 1 for those to choose (`documents.oracle`);
-`window`, which sequence of the document scores it, and `position`, where its <s> is there. Document i has those from
-`first_sentence[i]` to `first_sentence[i + 1]`.
+Arrays, for all sentences of all documents one after the other: `label`, 1 for the sentences to choose
+(`documents.oracle`); `window`, the sequence of the document that scores the sentence; and `position`, the place of its
+<s> there. Document i has the sentences `first_sentence[i]` to `first_sentence[i + 1]`.
 
-Shapes: N documents of a split, U sentences of all of them.
+Shapes: N documents of a split, U sentences of all documents.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from roberta_plugin.tables import Row
 logger = logging.getLogger(__name__)
 
 _DOCUMENTS_PER_CHUNK = 64
-_MANY_WINDOWS = 128  # of 512 tokens: 65,536 positions in one batch
+_MANY_WINDOWS = 128  # with 512 tokens each, 65,536 positions in one batch
 
 
 class Summary(Kind):
@@ -79,8 +79,9 @@ class Summary(Kind):
     def metrics(self) -> tuple[str, ...]:
         return ("rouge", "rouge1", "rouge2", "f1", "average_precision", "accuracy")
 
+    @override
     def lacks(self, split: PreparedSplit) -> str:
-        """See `Kind.lacks`.
+        """What a split does not have for a loss; empty: nothing.
 
         Raises:
             ValueError: if the package that computes ROUGE is missing, for a validation.
@@ -90,10 +91,11 @@ class Summary(Kind):
             check_rouge()
         return "" if is_labelled else "has documents without a summary"
 
+    @override
     def write(
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Kind.write`; documents without a sentence or with an empty summary are left out."""
+        """Write a split. Documents without a sentence or with an empty summary are left out."""
         lengths = {name: self.settings[name] for name in ("sentence_length", "doc_stride")}
         layout = SummaryLayout(max_length=max_length, **lengths)
         writing, left = _Writing(split, encoder, layout, most=self.settings["oracle_sentences"]), iter(examples)
@@ -105,14 +107,15 @@ class Summary(Kind):
     def _chosen(
         self, split: PreparedSplit, members: Sequence[RawOutputs], length: Length
     ) -> tuple[Documents, list[NDArray[np.float64]], list[list[int]]]:
-        """The documents, the probabilities of the sentences of each, and those that are chosen."""
+        """The documents, the probabilities of each document's sentences, and the numbers of the chosen sentences."""
         documents = Documents(split, is_official=self.task_name == OFFICIAL)
         parts = np.split(sentence_probabilities(members), documents.first[1:-1])
         chosen = [choose(each, sentences, length) for each, sentences in zip(parts, documents.sentences, strict=True)]
         return documents, parts, chosen
 
+    @override
     def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
-        """See `Kind.validated`; the kinds of ROUGE are those that are fast."""
+        """The metrics of a validation, with the fast kinds of ROUGE only."""
         documents, parts, chosen = self._chosen(split, [outputs], _length(Decisions(split.name, options)))
         right = [summary or () for summary in documents.summaries]
         scores = mean_rouge(documents.chosen(chosen), right, kinds=FAST, is_official=documents.is_official)
@@ -120,12 +123,13 @@ class Summary(Kind):
         both = {"rouge": sum(scores.values()) / len(FAST), "accuracy": accuracy}
         return {**scores, **both, **measure_choice(documents, parts, chosen)}
 
+    @override
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `Kind.judged`.
+        """Choose the sentences of each summary.
 
-        The metrics are rouge1, rouge2, rougeL and rougeLsum of the chosen sentences; the same of the first sentences
-        (lead_) and of the oracle's (oracle_); f1 of the choice against the oracle's, and the average precision of the
-        probabilities, mean over documents.
+        The metrics are rouge1, rouge2, rougeL and rougeLsum of the chosen sentences, of the first sentences (lead_) and
+        of the oracle's sentences (oracle_); f1 of the chosen sentences against the oracle's; and the average precision
+        of the probabilities, as a mean over documents.
         """
         check_rouge()
         length = _length(decisions)
@@ -159,8 +163,9 @@ class Summary(Kind):
         self.length = Length(options.num_sentences, options.length_share, None, options.no_trigram_blocking)
         self.layout = SummaryLayout.with_defaults(self.max_length, **lengths)
 
+    @override
     def read_question(self, row: Row) -> list[str]:
-        """See `Kind.read_question`: the sentences."""
+        """The sentences of a text."""
         column = self.options.text_column
         recorded = self.settings.get("text_field")
         names = (column,) if column else ((recorded, "text") if recorded else ("text", "article"))
@@ -172,8 +177,9 @@ class Summary(Kind):
             raise ValueError(f"{row.where}: the column {name!r} has no sentence. Fill it in, or leave the record out.")
         return sentences
 
+    @override
     def answer(self, questions: Sequence[list[str]]) -> list[Answer]:
-        """See `Kind.answer`; sentences that are too long are cut as in fine-tuning."""
+        """The summaries of texts. Sentences that are too long are cut as in fine-tuning."""
         encoder = self.hub.codec.encoder
         ids = iter(encoder.ids_of_all([sentence for sentences in questions for sentence in sentences]))
         bos_id, eos_id = encoder.vocabulary.bos_id, encoder.vocabulary.eos_id
@@ -193,12 +199,12 @@ class Summary(Kind):
 
 
 def _length(decisions: Decisions) -> Length:
-    """How many sentences the options ask for."""
+    """The length of a summary that the options ask for."""
     return Length(**{name: value for name in Length._fields if (value := decisions.wish(name)) is not None})
 
 
 class _Writing:
-    """Writes the documents of a split, and counts what is cut."""
+    """Writes the documents of a split, and counts cut sentences and documents."""
 
     def __init__(self, split: SplitWriter, encoder: Encoder, layout: SummaryLayout, *, most: int) -> None:
         self.split, self.encoder, self.layout, self.most = split, encoder, layout, most
@@ -235,7 +241,7 @@ class _Writing:
             )
 
     def finish(self) -> None:
-        """Write what belongs to all documents."""
+        """Write the arrays of all documents, and warn of documents that are left out or have nothing to learn."""
         split, counts, name = self.split, self.counts, self.split.name
         if not split.num_records:
             raise ValueError(f"The split {name} holds no document: check its files, or leave the split out.")
@@ -247,7 +253,7 @@ class _Writing:
         if 0 < counts["without a summary"] < split.num_records:
             logger.warning(
                 f"{name}: {counts['without a summary']:,} of {split.num_records:,} documents have no summary, so the "
-                "split is predicted and not evaluated: leave these out for metrics"
+                "split is predicted and not evaluated. Leave these documents out for metrics"
             )
         for key, parts in self.arrays.items():
             split.array(key, np.concatenate(parts))

@@ -1,10 +1,10 @@
-"""The sentences of a document -> model inputs `<s> one </s> <s> two </s> ...`, in windows where they are too long.
+"""The sentences of a document -> model inputs `<s> one </s> <s> two </s> ...`, in windows if they are too long.
 
-A window holds as many whole sentences as fit. The next one starts at the first sentence that begins `doc_stride` tokens
-later or more, but leaves none out; the last one ends with the document. A sentence can lie in several windows. It is
-scored once, in its *best* window, which gives it the most context on its shorter side: the score of a window is the
-smaller number of tokens before and after the sentence in the window plus a hundredth of the window's length; ties go
-to the earlier window (BERT's rule for the tokens of a passage, applied to sentences).
+A window holds as many whole sentences as fit. The next window starts at the first sentence that begins at least
+`doc_stride` tokens later, but skips no sentence. The last window ends with the document. A sentence can be in several
+windows. It is scored once, in its *best* window, which gives it the most context on its shorter side: the score of a
+window is the smaller number of tokens before and after the sentence in the window plus a hundredth of the window's
+length. Ties go to the earlier window (BERT's rule for the tokens of a passage, applied to sentences).
 
 Example: six sentences of 4 tokens, room for 16, stride 8. Each belongs to the window marked with *:
 
@@ -14,9 +14,10 @@ Example: six sentences of 4 tokens, room for 16, stride 8. Each belongs to the w
 
 Sentence 2 has 4 tokens of context on its shorter side in window 0, and none in window 1.
 
-A model reads the features of the <s> of each sentence. Padded, it computes Q positions of each row in its last layer;
-packed, V positions of its one row. Both are in the form of `predicted` of `SentenceEncoder.forward`, and `index` says
-which of them is which sentence. Two windows in rows of 9 positions, three sentences, the last in row 0, Q is 2:
+A model reads the features of the <s> of each sentence. In a padded batch, its last layer computes Q positions of each
+row; in a packed batch, V positions of the only row. Both have the form of `predicted` of `SentenceEncoder.forward`, and
+`index` maps each sentence to its position among them. Example: two windows in rows of 9 positions, three sentences, the
+last one in row 0, so Q is 2:
 
     row       0 1 0        positions  [[0, 5], [3, 0]]       index  [0, 2, 1]
     position  0 3 5
@@ -149,8 +150,8 @@ def padded_layout(row: Integers, position: Integers, *, num_rows: int) -> dict[s
 def packed_layout(row: Integers, position: Integers, *, lengths: Integers, num_sequences: int) -> dict[str, Any]:
     """{"positions" (1, V), "index" (V,)} of sentences in windows of these lengths (S,), end to end in one row.
 
-    And {"cu_seqlens" (num_sequences + 1,), "max_seqlen"}: which of the positions belong to which sequence; those that
-    are padding have none.
+    Also {"cu_seqlens" (num_sequences + 1,), "max_seqlen"}, the bounds of each sequence among the positions. Sequences
+    that are padding have no positions.
     """
     order, counts = _by_row(row, position, len(lengths))
     starts = np.cumsum(lengths) - lengths
@@ -169,7 +170,7 @@ def packed_layout(row: Integers, position: Integers, *, lengths: Integers, num_s
 def by_document(counts: Integers) -> dict[str, Any]:
     """For documents with these sentence counts (B,): {"document" (V,), "place" (V,)} of each sentence, from 0 on.
 
-    And {"num_documents" B, "longest" M}, known on the host.
+    Also {"num_documents" B, "longest" M}, as numbers on the host.
 
     Example: counts [2, 3] -> document [0, 0, 1, 1, 1], place [0, 1, 0, 1, 2].
     """

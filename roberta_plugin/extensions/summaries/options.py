@@ -45,7 +45,7 @@ class SummariesOptions(FileOptions):
         metavar="SHARE",
     )
     min_probability: float | None = option(
-        "instead of a number of sentences: choose those with this probability or more",
+        "instead of a number of sentences: choose sentences with at least this probability",
         stage="score",
         excludes=("num_sentences", "length_share"),
         smallest=0.0,
@@ -53,7 +53,7 @@ class SummariesOptions(FileOptions):
         metavar="P",
     )
     no_trigram_blocking: bool = option(
-        "also choose sentences that share three words in a row with one chosen before", stage="score", default=False
+        "also choose sentences that share three words in a row with a chosen one", stage="score", default=False
     )
 
 

@@ -1,4 +1,4 @@
-"""The loss of sentences of a summary (Liu and Lapata 2019, section 3.2), and what its model needs.
+"""The loss of sentences of a summary (Liu and Lapata 2019, section 3.2), and the segments of its model.
 
 Shapes: V sentences of the documents of a batch.
 """
@@ -30,13 +30,13 @@ class SummaryTraining(KindTraining):
 
     @override
     def segments_of_start(self, number: int, start: Path | None) -> int:
-        if not self.cfg.alternating_segments:  # all sentences are of the first
+        if not self.cfg.alternating_segments:  # all sentences are in the first segment
             return 0
         if start and not number:
-            check_checkpoint(start)  # of a damaged one, that is the reason
+            check_checkpoint(start)  # a damaged file may have lost them
             raise ValueError(
-                f"--alternating-segments: {start} has no segment embeddings, which only models pretrained on "
-                "pairs of texts have; RoBERTa has none. Leave the option out."
+                f"--alternating-segments: {start} has no segment embeddings. Only models pretrained on pairs of "
+                "texts have them, not RoBERTa. Leave the option out."
             )
         return number or 2
 

@@ -2,7 +2,7 @@
 
 kind               a text or its words -> tags
 entities           tags <-> entities <-> labels; raw outputs -> labels of words; entity F1
-notations          tags as files write them -> those that entities reads, or plain ones
+notations          tags as files write them -> tags that `entities` reads, or plain ones
 files              files of tagged words -> words and tags of sentences
 benchmarks         CoNLL-2003, WNUT-17, and other tagged words
 layout             words -> tokens in overlapping windows, a split of them

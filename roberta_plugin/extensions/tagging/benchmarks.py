@@ -1,20 +1,20 @@
 """Tagging: `conll2003` and `wnut17` read the official files, `tagging` any CoNLL columns or JSON Lines.
 
 Columns, records and arrays of the prepared folder are described in `layout`. The settings have `labels`, in
-IOB2 (see `kinds/entities.py`), whichever scheme and notation the files are in (`kinds/tag_notations.py`).
+IOB2 (see `entities`), in whatever scheme and notation the files are (`notations`).
 
 The grid is BERT's for fine-tuning under RoBERTa's schedule, because RoBERTa's paper has no tagging. Learning rates,
-batch sizes, the (greatest) number of epochs and the dropout of 0.1 before the classifier are those of Devlin et al.
-2019, appendix A.3; warm-up, decay, weight decay and the median of five seeds those of Liu et al. 2019, Table 10. The
+batch sizes, the (greatest) number of epochs and the dropout of 0.1 before the classifier are from Devlin et al. 2019,
+appendix A.3; warm-up, decay, weight decay and the median of five seeds are from Liu et al. 2019, Table 10. The
 checkpoint is chosen by the F1 of entities, or by accuracy if the tags are plain.
 
-Predictions are in SPLIT.predictions.conll, which conlleval reads; SPLIT.report.txt is what conlleval prints of them.
+Predictions are in SPLIT.predictions.conll, which conlleval reads. SPLIT.report.txt is what conlleval prints for them.
 
     EU B-ORG B-ORG
     rejects O O
 
-The columns are the word, the right tag if it is known, and the given tag, in IOB2; a blank line ends a sentence. White
-space in a word becomes _, as does an empty word, because conlleval separates columns by spaces.
+The columns are the word, the right tag if it is known, and the predicted tag, in IOB2. A blank line ends a sentence.
+White space in a word becomes _, as does an empty word, because conlleval separates columns by spaces.
 
 With the scheme `plain` the tags are labels as they are, in alphabetical order, such as parts of speech.
 """
@@ -44,7 +44,7 @@ from roberta_plugin.extensions.tagging.entities import (
 )
 from roberta_plugin.extensions.tagging.files import read_file
 from roberta_plugin.extensions.tagging.layout import TaggingLayout
-from roberta_plugin.extensions.tagging.notations import PLAIN, are_entity_tags, unified
+from roberta_plugin.extensions.tagging.notations import PLAIN, are_entity_tags, unify
 from roberta_plugin.extensions.tagging.options import TaggingOptions
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training, known_files, named_files
 from roberta_plugin.finetuning.examples import Example, warn_of_look_alikes
@@ -56,7 +56,7 @@ _READ = ("tokens_column", "tags_column", "scheme", "types")
 _READ_IF_GIVEN = ("label_names",)
 _LISTS = (".jsonl", ".ndjson", ".json", ".parquet", ".arrow", "")
 _ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", ".conllu", ".conllup", *_LISTS)
-# task -> split -> names that its file may have, the first one that exists
+# task -> split -> names that its file may have; the first one that exists is read
 _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "conll2003": {
         "train": ("eng.train", "train.txt"),
@@ -74,14 +74,14 @@ _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test": tuple(f"test{ending}" for ending in _ENDINGS),
     },
 }
-TYPES: Mapping[str, tuple[str, ...]] = {  # of the official sets
+TYPES: Mapping[str, tuple[str, ...]] = {  # types of entities in the official sets
     "conll2003": ("LOC", "MISC", "ORG", "PER"),
     "wnut17": ("corporation", "creative-work", "group", "location", "person", "product"),
 }
 
 
 def files(task: str, raw: Path, options: TaggingOptions) -> dict[str, list[Path]]:
-    """The file of each split in the folder `raw`: those that the options name, else those with a known name."""
+    """The file of each split in the folder `raw`: as the options say, else a file with a known name."""
     if chosen := named_files(raw, options):
         return chosen
     splits = {split: _file(raw, names, has_any_name=task == "tagging") for split, names in _FILES[task].items()}
@@ -94,8 +94,8 @@ def files(task: str, raw: Path, options: TaggingOptions) -> dict[str, list[Path]
 
 
 def _file(raw: Path, names: Sequence[str], *, has_any_name: bool) -> list[Path]:
-    """The first file with one of the names; else, if names may be any, the parts of a table of the hub, or the one that
-    ends with one after a hyphen.
+    """The first file with one of the names. If names may be any, also the parts of a table of the hub, or a file whose
+    name ends with one of the names, such as en_ewt-ud-train.conllu.
     """
     for name in names:
         for suffix in ("", *COMPRESSIONS):
@@ -110,8 +110,8 @@ def _file(raw: Path, names: Sequence[str], *, has_any_name: bool) -> list[Path]:
     found = [path for path in sorted(raw.glob("*")) if has_any_name and without_compression(path).endswith(ends)]
     if len(found) > 1:
         raise ValueError(
-            f"{raw} has several files with such a name: {', '.join(path.name for path in found[:4])}. Name one of them "
-            "by --train, --valid or --test."
+            f"{raw} has several files with such a name: {', '.join(path.name for path in found[:4])}. Choose one of "
+            "them by --train, --valid or --test."
         )
     return found
 
@@ -119,7 +119,7 @@ def _file(raw: Path, names: Sequence[str], *, has_any_name: bool) -> list[Path]:
 def records(
     task: str, files: Files, options: TaggingOptions, settings: Mapping[str, Any]
 ) -> tuple[dict[str, list[Example]], dict[str, Any]]:
-    """`Benchmark.records`; the labels of the model are found in the files."""
+    """`Benchmark.records`, with the labels of the model that are found in the files."""
     columns = (options.tokens_column, options.tags_column)
     splits = {
         split: read_file(
@@ -139,7 +139,7 @@ def tags_and_labels(
     task: str, splits: Mapping[str, Sequence[Example]], options: TaggingOptions
 ) -> tuple[dict[str, list[Example]], list[str]]:
     """The sentences with tags in the notation of `entities`, or plain ones, and the labels of the model."""
-    sentences_of = unified(
+    sentences_of = unify(
         splits,
         scheme=options.scheme,
         option="--tags-column",
@@ -177,7 +177,7 @@ def _labels_of(
 
 
 def _warn_of_spelling(splits: Iterable[Sequence[Example]], *, are_entities: bool) -> None:
-    """Warn of types, or plain tags, that differ in their spelling only."""
+    """Warn of types, or plain tags, that differ only in their spelling."""
     places: dict[str, str] = {}
     for sentence in chain.from_iterable(splits):
         for word, tag in enumerate(sentence.target):
@@ -214,7 +214,7 @@ def settings(*, max_length: int, options: TaggingOptions) -> dict[str, Any]:
 
 
 def predictions(split: str, entries: Entries) -> Mapping[str, Iterable[str]]:
-    """`Benchmark.predictions`; the report is written for entities whose right tags are known."""
+    """`Benchmark.predictions`, and a report for entities whose right tags are known."""
     report = list(_report(entries))
     return {f"{split}.predictions.conll": _columns(entries), **({f"{split}.report.txt": report} if report else {})}
 
@@ -236,7 +236,7 @@ def shown(word: str) -> str:
 
 
 def _report(entries: Entries) -> Iterator[str]:
-    """The lines that conlleval prints; none for tags that are not those of entities in IOB2, or without right ones."""
+    """The lines that conlleval prints; nothing if right tags are missing, or the tags are not entities in IOB2."""
     tagged = [(entry["label"], entry["prediction"]) for entry in entries() if "label" in entry]
     right, predicted = ([tag for sentence in tagged for tag in sentence[place]] for place in (0, 1))
     types = sorted({tag.partition("-")[2] for tag in {*right, *predicted}} - {""})
@@ -280,7 +280,7 @@ TASKS = {
     "conll2003": _row(
         "conll2003",
         on_hub=("eriktks/conll2003", None),
-        paper={  # BERT's: Devlin et al. 2019, Table 7
+        paper={  # Devlin et al. 2019, Table 7
             "valid": {"BERT large": {"f1": 96.6}, "BERT base": {"f1": 96.4}},
             "test": {"BERT large": {"f1": 92.8}, "BERT base": {"f1": 92.4}},
         },

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.extensions.tagging.layout import IGNORED
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
@@ -18,12 +19,13 @@ from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 class TaggingDataset(ExamplesDataset):
     """Batches of `ExamplesDataset` with further entries.
 
-    "token_labels", int64 of the shape of src_tokens, (S, T) or (1, P), -100 where nothing is learned; and "num_labels",
-    how many others there are.
+    "token_labels" is int64 in the shape of src_tokens, (S, T) or (1, P), and -100 where nothing is learned.
+    "num_labels" is the number of all other entries.
     """
 
+    @override
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        """See `ExamplesDataset.make_batch`; each example has one sequence."""
+        """The batch of some examples, each of which has one sequence."""
         batch = super().make_batch(passes, indices)
         tokens, lengths = batch["net_input"]["src_tokens"], batch["net_input"]["src_lengths"]
         starts = np.cumsum(lengths) - lengths if self.pack else np.arange(len(lengths)) * tokens.shape[1]

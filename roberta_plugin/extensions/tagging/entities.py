@@ -9,18 +9,18 @@ Schemes of tags, by example of the words "in New York City Paris" with the entit
     ioe1     O I-LOC I-LOC E-LOC I-LOC      E only before another entity of the same type
     ioe2     O I-LOC I-LOC E-LOC E-LOC      E at every end
 
-`tag_notations` reads other notations, of which BMES is IOBES with M for I.
+`notations` reads other notations, such as BMES, which is IOBES with M for I.
 
-Every sequence of tags is read as conlleval reads it, whichever scheme it is in and whether or not it is valid there: a
-word continues an entity if its tag is I, E or L, the tag before is B or I, and both have the same type. So I after O
-begins an entity. An entity is right if its first word, its last word and its type are.
+Every sequence of tags is read as conlleval reads it, in any scheme, valid or not: a word continues an entity if its tag
+is I, E or L, the previous tag is B or I, and both have the same type. So I after O begins an entity. An entity is right
+if its first word, its last word and its type are right.
 
 Labels of the model are O, then B-TYPE and I-TYPE of each type, so that numbers follow a rule: the types LOC and PER
 give O 0, B-LOC 1, I-LOC 2, B-PER 3, I-PER 4. Label 0 is outside of entities, an odd label begins one, an even label
 continues one, and (label - 1) // 2 is the type.
 
-In IOB2, I-TYPE follows only B-TYPE or I-TYPE. The most probable sequence under this rule, with the words independent of
-each other otherwise, is found by the algorithm of Viterbi, for many sentences at once.
+In IOB2, I-TYPE follows only B-TYPE or I-TYPE. Viterbi's algorithm finds the most probable sequence under this rule, for
+many sentences at once. Apart from the rule, words are independent of each other.
 
 Shapes: W words, sentence after sentence; S sentences; K types; C labels; T_s tokens of window s; B sentences of a
 batch.
@@ -43,11 +43,11 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 CORRECT, FOUND, GOLD = range(3)  # columns of counts
 
 _IMPOSSIBLE = -1e9  # a label of probability 0: worse than any other, better than a sequence that is not valid
-_MOST_NUMBERS = 1 << 22  # of an array at a time
+_MOST_NUMBERS = 1 << 22  # largest size of an array
 
 OUTSIDE = "O"
-NO_TYPE = "_"  # of tags that are a letter alone, as seqeval names it
-# scheme -> letters of the first word of several, of those within, of the last one, and of a single word
+NO_TYPE = "_"  # the type of a tag that is a letter alone, as in seqeval
+# scheme -> letters of the first word of several, of the words within, of the last word, and of a single word
 _LETTERS = {
     "iob2": ("B", "I", "I", "B"),
     "iob1": ("B", "I", "I", "B"),
@@ -119,7 +119,7 @@ def tags_of(entities: Iterable[Entity], num_words: int, scheme: str = "iob2") ->
 
 
 def invalid_places(tags: Sequence[str], scheme: str) -> list[int]:
-    """The words whose tags are not those that the scheme has for the entities of the sentence.
+    """The words whose tags differ from the scheme's tags for the entities of the sentence.
 
     Example: invalid_places(["O", "I-PER", "I-PER"], "iob2")  ->  [1]
     """
@@ -140,7 +140,7 @@ def entity_labels(types: Iterable[str]) -> list[str]:
 
 
 def types_of(labels: Sequence[str]) -> list[str] | None:
-    """The types behind labels, in their order; None if the labels are plain tags."""
+    """The types of entities in labels, in their order; None if the labels are plain tags."""
     types = [label[2:] for label in labels[1::2]]
     return types if list(labels) == entity_labels(types) else None
 
@@ -152,8 +152,8 @@ def spans(labels: NDArray[np.int64], is_first: NDArray[np.bool_]) -> tuple[NDArr
     2, 2 to 3 and 3 to 4.
 
     Args:
-        labels: of all words (W,).
-        is_first: whether a word is the first one of its sentence (W,).
+        labels: labels of all words (W,).
+        is_first: True for the first word of each sentence (W,).
     """
     before = np.concatenate([[0], labels[:-1]])
     same_type = (before > 0) & ((before - 1) // 2 == (labels - 1) // 2)
@@ -166,9 +166,9 @@ def spans(labels: NDArray[np.int64], is_first: NDArray[np.bool_]) -> tuple[NDArr
 def entities_by_sentence(
     gold: NDArray[np.int64], predicted: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
 ) -> NDArray[np.float64]:
-    """How many entities of each type are correct, found and there in each sentence with words (S, K, 3).
+    """The numbers of correct, predicted and right entities of each type in each sentence with words (S, K, 3).
 
-    The labels are those of all words (W,).
+    `gold` and `predicted` are the labels of all words (W,).
     """
     sentence: NDArray[np.int64] = np.maximum(np.cumsum(is_first) - 1, 0)  # (W,)
     shape = max(1, int(is_first.sum())), num_types
@@ -177,7 +177,7 @@ def entities_by_sentence(
     stop_at = np.full(len(gold) + 1, -1)
     stop_at[gold_starts] = gold_stops
     types = (predicted[starts] - 1) // 2
-    # an entity of the same type as its first word's label, which may be B in one and I in the other
+    # the types are compared, not the labels: the first word may have B in one and I in the other
     is_correct = (stop_at[starts] == stops) & (types == (gold[starts] - 1) // 2)
     for column, first, chosen in (
         (CORRECT, starts[is_correct], types[is_correct]),
@@ -193,7 +193,7 @@ def entities_by_sentence(
 def scores(counts: NDArray[np.float64]) -> tuple[float, float, float]:
     """Precision, recall and F1 (percent) from counts (3,); 0 where there is nothing to divide by.
 
-    Example: 2 correct of 4 found and 8 there -> 50, 25, 33.3.
+    Example: 2 correct, 4 predicted, 8 right entities -> 50, 25, 33.3.
     """
     precision = 100.0 * counts[CORRECT] / counts[FOUND] if counts[FOUND] else 0.0
     recall = 100.0 * counts[CORRECT] / counts[GOLD] if counts[GOLD] else 0.0
@@ -202,32 +202,36 @@ def scores(counts: NDArray[np.float64]) -> tuple[float, float, float]:
 
 
 class TagCounts:
-    """What of each sentence is right, so that metrics follow from how often each sentence counts."""
+    """Counts of right words and entities in each sentence, so that metrics can be computed for any weights of them."""
 
     def __init__(
-        self, right: NDArray[np.int64], decided: NDArray[np.int64], is_first: NDArray[np.bool_], types: list[str] | None
+        self,
+        right: NDArray[np.int64],
+        predicted: NDArray[np.int64],
+        is_first: NDArray[np.bool_],
+        types: list[str] | None,
     ) -> None:
         """Count.
 
         Args:
             right: right labels of all words (W,).
-            decided: those that were predicted (W,).
-            is_first: whether a word is the first one of its sentence (W,).
-            types: of the entities; None if the labels are plain tags, which have an accuracy only.
+            predicted: predicted labels of all words (W,).
+            is_first: True for the first word of each sentence (W,).
+            types: types of the entities; None if the labels are plain tags, which only have an accuracy.
         """
         starts = np.flatnonzero(is_first)
-        self.num_right = np.add.reduceat((right == decided).astype(np.float64), starts)  # (S,)
+        self.num_right = np.add.reduceat((right == predicted).astype(np.float64), starts)  # (S,)
         self.num_words = np.diff(np.append(starts, len(right)))  # (S,)
         self.types = types
         self.entities = np.zeros((len(starts), 0, 3))  # (S, K, 3)
         if types is not None:
-            self.entities = entities_by_sentence(right, decided, is_first, num_types=len(types))
+            self.entities = entities_by_sentence(right, predicted, is_first, num_types=len(types))
 
     def metrics(self, weights: NDArray[np.float64] | None = None) -> dict[str, float]:
-        """All metrics (percent); `weights` (S,) say how often each sentence counts, None: once.
+        """All metrics (percent); each sentence counts `weights` (S,) times, None: once.
 
         f1, precision and recall over all entities, accuracy of the words' tags, and f1_TYPE, precision_TYPE and
-        recall_TYPE of each type that there is; others cannot be measured.
+        recall_TYPE of each type that has right entities; other types cannot be measured.
         """
         weights = np.ones(len(self.num_words)) if weights is None else weights
         accuracy = 100.0 * float(weights @ self.num_right) / float(weights @ self.num_words)
@@ -262,12 +266,12 @@ class Sentences:
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the tags of the words are known."""
+        """True if the tags of the words are known."""
         return "tags" in self.split.facts["arrays"]
 
     @cached_property
     def tags(self) -> NDArray[np.int64]:
-        """Labels of the words (W,); only of a labelled split."""
+        """Labels of the words (W,); only a labelled split has them."""
         return np.asarray(self.split.array("tags"), dtype=np.int64)
 
     @cached_property
@@ -277,13 +281,13 @@ class Sentences:
 
     @cached_property
     def is_first(self) -> NDArray[np.bool_]:
-        """Whether each word is the first one of its sentence (W,)."""
+        """True for the first word of each sentence (W,)."""
         is_first = np.zeros(len(self), dtype=np.bool_)
         is_first[self.offsets[:-1][np.diff(self.offsets) > 0]] = True
         return is_first
 
     def rows(self, outputs: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-        """Probabilities of the tokens of each window (T_s, C) -> those of the words (W, C).
+        """Probabilities of the tokens of each window (T_s, C) -> probabilities of the words (W, C).
 
         A word without a token has label 0.
         """
@@ -292,15 +296,15 @@ class Sentences:
         return rows
 
     def _first_tokens(self, outputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """What the tokens of each window have (T_s, ...) -> what the first token of each word has (W, ...)."""
+        """Values of the tokens of each window (T_s, ...) -> values of the first token of each word (W, ...)."""
         starts = np.cumsum([0, *(len(each) for each in outputs)])
         first: NDArray[Any] = np.concatenate(outputs)[starts[self.windows] + self.positions]
         return first
 
-    def decided(
+    def decide(
         self, members: Sequence[RawOutputs], labels: Sequence[str], *, valid_sequences: bool = False
     ) -> NDArray[np.int64]:
-        """The most probable label of each word (W,); the probabilities of several members are averaged."""
+        """The most probable label of each word (W,). The probabilities of several members are averaged."""
         if len(members) == 1 and members[0].token_labels is not None:
             return self._first_tokens(members[0].token_labels).astype(np.int64) * (self.positions > 0)
         logits = [member.token_logits for member in members if member.token_logits is not None]
@@ -319,11 +323,11 @@ class Sentences:
 
 
 def transitions(labels: Sequence[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which label may begin a sentence (C,), and which one may follow which: [before, after] (C, C).
+    """The labels that may begin a sentence (C,), and the labels that may follow each other: [before, after] (C, C).
 
-    A type of which there is no B-TYPE, as in IOB1, has no rule.
+    A type without B-TYPE, as in IOB1, has no rule.
 
-    Example: of O, B-X, I-X all may follow each other, but I-X not O; and I-X may not begin.
+    Example: for O, B-X, I-X, all may follow each other except I-X after O, and I-X may not begin.
     """
     needs_before = [label[0] == "I" and f"B{label[1:]}" in labels for label in labels]
     follows = np.array(
@@ -344,7 +348,7 @@ def best_valid(
     """The most probable valid labels of all words (W,).
 
     Args:
-        probabilities: of each word's labels (W, C).
+        probabilities: probabilities of each word's labels (W, C).
         offsets: sentence i has the words offsets[i] to offsets[i + 1].
         labels: names of the labels.
     """
@@ -362,7 +366,7 @@ def best_valid(
             paths = best[:active, :, None] + barred  # (B, C) -> (B, C before, C after)
             origins.append(paths.argmax(axis=1))  # (B, C)
             best[:active] = paths.max(axis=1) + scores[first[:active] + place]
-        label = best.argmax(axis=1)  # (B,), of the last word of each sentence
+        label = best.argmax(axis=1)  # (B,), the label of the last word of each sentence
         for place in range(counts[0] - 1, 0, -1):
             active = int((counts > place).sum())
             result[first[:active] + place] = label[:active]

@@ -2,18 +2,18 @@
 
     CoNLL columns   a word per line with its columns, separated by tabs or spaces; a blank line ends a sentence;
                     -DOCSTART- begins a document
-    CoNLL-U         (.conllu) ten columns with tabs, of which FORM and UPOS are read, or others by name or number, or a
-                    key of FEATS or MISC; the words are those of Universal Dependencies: of a token of several words,
-                    such as 3-4, the words 3 and 4; empty nodes, such as 8.1, are left out
+    CoNLL-U         (.conllu) ten columns with tabs. FORM and UPOS are read, or other columns by name or number, or a
+                    key of FEATS or MISC. Of a token of several words, such as 3-4, its words 3 and 4 are read; empty
+                    nodes, such as 8.1, are left out
     lists           JSON Lines, Parquet, Arrow, CSV: {"tokens": ["New", "York"], "tags": ["B-LOC", "I-LOC"]}, perhaps
                     with "document"
 
-The name of a file says which; all other names are those of columns. Columns are cut at tabs if the line has any, so
-that words may then hold spaces, else at spaces; other white space and invisible characters are part of a word. A line
-of white space alone is blank (WNUT-17 ends its sentences with a tab).
+The name of a file says which format it has; a file with any other name is read as columns. A line is cut at tabs if it
+has any, so that words may hold spaces, else at spaces. Other white space and invisible characters are part of a word. A
+line of white space alone is blank (WNUT-17 ends its sentences with a tab).
 
-Comments of columns, such as "# id 17", stand before the first word of a sentence: lines that begin with # and white
-space and are no words, because they have other columns than the words, or a tag that no other line has.
+Columns may have comments, such as "# id 17", before the first word of a sentence. A line there that begins with # and
+white space is a comment unless it looks like a word: it has as many columns as the words, and a tag of another line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.label_names import OPTION, numbering_of, whole_number
+from roberta_plugin.finetuning.label_names import OPTION, Numbering, numbering_of, whole_number
 from roberta_plugin.finetuning.records import values_of
 from roberta_plugin.spelling import meant
 from roberta_plugin.tables import (
@@ -43,7 +43,7 @@ from roberta_plugin.tables import (
 logger = logging.getLogger(__name__)
 
 LISTS = ("jsonl", "parquet", "arrow", "csv")  # formats with lists of words
-ENDINGS = (".conll", ".bio", ".iob", ".iob2", ".conllu", ".conllup")  # of files that nothing but tags has
+ENDINGS = (".conll", ".bio", ".iob", ".iob2", ".conllu", ".conllup")  # only files of tags have these
 _DOCUMENT = "-DOCSTART-"
 _COLUMN_OPTIONS = ("--tokens-column", "--tags-column")
 Columns = tuple[str | None, str | None]
@@ -54,14 +54,14 @@ _NO_WORD = re.compile(r"\d+[-.]\d+")  # a token of several words, or an empty no
 
 
 def is_universal(path: Path) -> bool:
-    """Whether a file is CoNLL-U, by its name."""
+    """True if a file is CoNLL-U, by its name."""
     return without_compression(path).endswith((".conllu", ".conllup"))
 
 
 def _sentence(
     path: Path, words: Sequence[str], tags: Sequence[str] | None, document: int, lines: Sequence[int]
 ) -> Example:
-    """A sentence; `document` is a number from 0 on, or -1 if the file names none."""
+    """A sentence; `document` is a number from 0 on, or -1 if the file has no documents."""
     are_in_order = list(lines) == list(range(lines[0], lines[0] + len(lines)))
     return Example(
         path,
@@ -86,9 +86,9 @@ def read_file(
 ) -> list[Example]:
     """Read and check a file.
 
-    `columns` of words and tags are names or numbers, None: the usual ones; `called` are the options that name them.
-    Without `reads_tags`, tags are not looked for. `label_names` are those of --label-names;
-    `are_numbers` says that tags are labels as they are, also numbers.
+    `columns` are the names or numbers of the columns of words and tags; None: the usual ones. `called` are the options
+    that name them. Without `reads_tags`, tags are not looked for. `label_names` are the values of --label-names. With
+    `are_numbers`, tags that are numbers are labels as they are.
     """
     if named_format(path) in LISTS:
         sentences = list(_read_lists(path, columns, called))
@@ -99,14 +99,14 @@ def read_file(
     if not any(sentence.texts for sentence in sentences):
         raise ValueError(f"{path} holds no words: give a file of tagged words.")
     if reads_tags:
-        sentences = _named(path, sentences, columns[1], called[1], label_names, needs_tags, are_numbers)
+        sentences = _name_tags(path, sentences, columns[1], called[1], label_names, needs_tags, are_numbers)
     if columns[0] is None and named_format(path) not in LISTS and not is_universal(path):
         _check_words(path, sentences, called)
     for sentence in sentences:
         if sentence.target is None and needs_tags:
             raise ValueError(
-                f"{sentence.place_of_word(0)}: there are no tags, which only a test file may lack. Add them, or name "
-                f"their column: {called[1]}."
+                f"{sentence.place_of_word(0)}: there are no tags, and only a test file may omit them. Add them, or "
+                f"name their column by {called[1]}."
             )
         if (sentence.target is None) != (sentences[0].target is None):
             raise ValueError(
@@ -127,7 +127,7 @@ def _check_words(path: Path, sentences: Sequence[Example], called: tuple[str, st
         )
 
 
-def _named(
+def _name_tags(
     path: Path,
     sentences: list[Example],
     column: str | None,
@@ -136,7 +136,10 @@ def _named(
     needs_tags: bool,
     are_numbers: bool,
 ) -> list[Example]:
-    """The sentences with names for tags that are numbers, and without tags where all of them are -1."""
+    """The sentences with names for tags that are numbers.
+
+    A text whose tags are all -1 has no tags. Where tags are needed, or other texts have some, such texts are left out.
+    """
     if named_format(path) not in LISTS and given is None:
         return sentences
     field = column or _field_of_tags(path)
@@ -146,32 +149,37 @@ def _named(
     named: list[Example] = []
     num_marked = 0
     for sentence in sentences:
-        tags = sentence.target
-        if tags and numbering.is_none(list(tags)):
+        if sentence.target and numbering.is_none(list(sentence.target)):
             num_marked += 1
             named.append(sentence._replace(target=None))
-            continue
-        if tags is not None:
-            tags = [numbering.name(tag, sentence.place_of_word(word)) for word, tag in enumerate(tags)]
-            if are_numbers:
-                tags = [str(tag) if type(tag) is int else tag for tag in tags]
-            elif not numbering.names:
-                check_named([tag for tag in tags if not isinstance(tag, str)], sentence.where, option)
-            tags = tuple(check_text(tag, f"tag {word + 1},", sentence.where) for word, tag in enumerate(tags))
-        named.append(sentence._replace(target=tags))
+        elif sentence.target is None:
+            named.append(sentence)
+        else:
+            tags = _names_of_tags(sentence, numbering, option, are_numbers=are_numbers)
+            named.append(sentence._replace(target=tags))
     if num_marked and (needs_tags or num_marked < len(named)):
         logger.warning(
-            f"{path}: {num_marked:,} of {len(named):,} texts have only -1 for tags, which stands for none, and are "
-            "left out."
+            f"{path}: {num_marked:,} of {len(named):,} texts are left out, because all their tags are -1, which means "
+            "no tag."
         )
         named = [each for each in named if each.target is not None]
         if not named:
-            raise ValueError(f"{path}: all tags are -1, which stands for none. Only a test file may have no tags.")
+            raise ValueError(f"{path}: all tags are -1, which means no tag. Only a test file may have no tags.")
     return named
 
 
+def _names_of_tags(sentence: Example, numbering: Numbering, option: str, *, are_numbers: bool) -> tuple[str, ...]:
+    """The tags of a sentence as texts; refuses numbers without names unless they are labels as they are."""
+    tags = [numbering.name(tag, sentence.place_of_word(word)) for word, tag in enumerate(sentence.target)]
+    if are_numbers:
+        tags = [str(tag) if type(tag) is int else tag for tag in tags]
+    elif not numbering.names:
+        check_named([tag for tag in tags if not isinstance(tag, str)], sentence.where, option)
+    return tuple(check_text(tag, f"tag {word + 1},", sentence.where) for word, tag in enumerate(tags))
+
+
 def _field_of_tags(path: Path) -> str:
-    """The field of the tags in a file of lists where no option names it, as `_read_lists` finds it."""
+    """The field of the tags in a file of lists, if no option names it, as `_read_lists` finds it."""
     row = next(iter(read_table(path)), None) if named_format(path) in LISTS else None
     return next((name for name in TAG_FIELDS if row is not None and name in row.values), TAG_FIELDS[0])
 
@@ -179,7 +187,7 @@ def _field_of_tags(path: Path) -> str:
 def _read_columns(path: Path, wanted: Columns, called: tuple[str, str], *, reads_tags: bool) -> Iterator[Example]:
     lines = [line.rstrip("\r\n") for line in text_lines(path)]
     columns = _Columns(path, wanted, called, reads_tags=reads_tags)
-    comments = _comments(lines, columns)
+    comments = _find_comments(lines, columns)
     if comments:
         logger.warning(
             f"{path}: {len(comments):,} lines, such as {short(lines[min(comments)])}, are left out as comments"
@@ -209,8 +217,11 @@ def _read_columns(path: Path, wanted: Columns, called: tuple[str, str], *, reads
             tags.append(tag)
 
 
-def _comments(lines: Sequence[str], columns: _Columns) -> set[int]:
-    """The places of the lines that are comments; see the head of this file."""
+def _find_comments(lines: Sequence[str], columns: _Columns) -> set[int]:
+    """The places of the lines that are comments; see the head of this file.
+
+    Candidates are lines before a sentence, such as "# id 17" and "#text = EU", but not a header with a wanted column.
+    """
     candidates: list[int] = []
     others: list[list[str]] = []
     is_begin = True
@@ -234,7 +245,10 @@ def _comments(lines: Sequence[str], columns: _Columns) -> set[int]:
         place
         for place in fitting
         for own in [_cells(lines[place])[tag]]
-        if number == 1 or own in known or counts[own] > 1 or not _COMMENT.match(lines[place])
+        if number == 1  # "#" in a file of words alone
+        or own in known  # "# O", with the tag of other words
+        or counts[own] > 1  # "# SYM" twice
+        or not _COMMENT.match(lines[place])  # "#text =", which is a comment only with other columns than the words
     }
     return {*candidates} - are_words
 
@@ -257,7 +271,7 @@ class _Columns:
         self.has_tags = reads_tags
 
     def are_named_by(self, cells: list[str]) -> bool:
-        """Whether the cells are those of a header with the wanted names."""
+        """True if the cells are a header with a wanted name."""
         return self._has_header and any(name in cells for name in self._wanted if name and not name.isdecimal())
 
     def place_of_tag(self, cells: list[str]) -> int:
@@ -268,7 +282,7 @@ class _Columns:
         return cells.index(tags) if tags in cells and not tags.isdecimal() else int(tags) - 1 if tags.isdecimal() else 0
 
     def are_known(self, cells: list[str]) -> bool:
-        """Whether the columns are known; the first line may be a header that names them."""
+        """True if the line has words; finds the columns by the first line, which may be a header that names them."""
         if self._num_cells:
             return True
         self._num_cells = len(cells)
@@ -302,8 +316,8 @@ class _Columns:
         if len(cells) != self._num_cells:
             raise ValueError(
                 f"{self._path}, line {number} has {len(cells)} columns, and the first line {self._num_cells}: "
-                f"{short(' '.join(cells))}. Correct the line; columns are separated by tabs or spaces, and comments "
-                "stand before the first word of a sentence and begin with '# '."
+                f"{short(' '.join(cells))}. Correct the line. Columns are separated by tabs or spaces. Comments begin "
+                "with '# ' and precede the first word of a sentence."
             )
         word, tag = cells[self._words], cells[self._tags]
         if self.has_tags and not tag:
@@ -312,7 +326,7 @@ class _Columns:
 
 
 _UNIVERSAL = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
-_GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=(.*)")  # of CoNLL-U Plus
+_GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=(.*)")  # the header of CoNLL-U Plus
 _NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
 _EMPTY = "_"
 _RANGES, _EMPTY_NODES = "3-4", "8.1"
@@ -332,7 +346,7 @@ def _read_universal(path: Path, wanted: Columns, called: tuple[str, str], *, rea
     if tags is not None and words.name == tags.name:
         raise ValueError(f"{path}: words and tags are both {words.name}: give two by {' and '.join(called)}.")
     if tags is not None and all(tags.value(word) == _EMPTY for _, of_sentence in sentences for word in of_sentence):
-        tags = None  # as in the files of shared tasks
+        tags = None  # files of shared tasks may leave all tags empty
     remarks = [
         f"{number:,} {one if number == 1 else several}"
         for number, one, several in (
@@ -352,7 +366,7 @@ def _read_universal(path: Path, wanted: Columns, called: tuple[str, str], *, rea
 
 
 def _universal_sentences(path: Path) -> tuple[list[str], list[tuple[int, list[_Word]]], Counter[str]]:
-    """The names of the columns, the document and words of each sentence, and how many lines are no words."""
+    """The names of the columns, the document and words of each sentence, and how many lines are not words."""
     names, document, words = list(_UNIVERSAL), -1, list[_Word]()
     sentences: list[tuple[int, list[_Word]]] = []
     counts: Counter[str] = Counter()
@@ -428,7 +442,7 @@ class _UniversalColumn:
         return ""
 
     def value(self, word: _Word) -> str:
-        """What a word has there; _ if it has nothing."""
+        """The value of a word in this column; _ if it has none."""
         return (self._value_of_key(word) if self._key else word.cells[self._places[0]].strip()) or _EMPTY
 
 
@@ -436,10 +450,10 @@ def _read_lists(path: Path, wanted: Columns, called: tuple[str, str]) -> Iterato
     documents, before = -1, object()
     for row in read_table(path):
         record, where = row.values, row.where
-        words = _list_of(row, wanted[0], TOKEN_FIELDS, called[0])
+        words = _read_list(row, wanted[0], TOKEN_FIELDS, called[0])
         if words is None:
-            raise ValueError(f"{where} lacks the field {TOKEN_FIELDS[0]}. Add it, or name another: {called[0]}.")
-        tags = _list_of(row, wanted[1], TAG_FIELDS, called[1], are_tags=True)
+            raise ValueError(f"{where} has no field {TOKEN_FIELDS[0]}. Add it, or name another one by {called[0]}.")
+        tags = _read_list(row, wanted[1], TAG_FIELDS, called[1], are_tags=True)
         if tags is not None and len(tags) != len(words):
             raise ValueError(f"{where} has {len(words)} words and {len(tags)} tags. Give one tag to each word.")
         document = record.get("document")
@@ -449,13 +463,15 @@ def _read_lists(path: Path, wanted: Columns, called: tuple[str, str]) -> Iterato
         yield Example(path, row.line, str(row.line), words, tags, group=group)
 
 
-def _list_of(
+def _read_list(
     row: Row, name: str | None, usual: tuple[str, ...], option: str, *, are_tags: bool = False
 ) -> tuple[Any, ...] | None:
-    """The texts in a field of a record, or the tags: that of the option, or the first usual one that is there."""
+    """The texts or tags in a field of a record: the field of the option, or the first usual one that the record has."""
     record: Mapping[str, Any] = row.values
     if name is not None and name not in record:
-        raise ValueError(f"{row.where} lacks the field {name} of {option}: it has {', '.join(record) or 'none'}.")
+        raise ValueError(
+            f"{row.where} has no field {name}, which {option} names: it has {', '.join(record) or 'none'}."
+        )
     name = name or next((field for field in usual if field in record), None)
     if name is None or record[name] is None:
         return None
@@ -464,7 +480,7 @@ def _list_of(
     found = values_of(row, name)
     values = check_list(record[name] if found is None else found, name, row.where)
     if are_tags:
-        return tuple(values)  # which `_named` checks
+        return tuple(values)  # `_name_tags` checks them
     return tuple(
         check_text(value, f"{name}, entry {place + 1},", row.where, may_be_empty=True)
         for place, value in enumerate(values)
@@ -472,7 +488,7 @@ def _list_of(
 
 
 def check_words(row: Row, name: str) -> None:
-    """Refuse a row of CSV with one word, as tables with a word per row have it."""
+    """Refuse a row of CSV that holds one word, as in tables with a word per row."""
     if named_format(row.path) == "csv" and values_of(row, name) is None:
         raise ValueError(
             f"{row.where}: the column {name!r} must hold a list of words, found {short(row.values[name])}. Write "

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torch import Tensor
+from typing_extensions import override
 
 from roberta_plugin.models.cpu import Dropout, Linear
 from roberta_plugin.models.heads import Encoder, Head
@@ -26,8 +27,8 @@ class TokenHead(Head):
         self.out_proj = Linear(encoder.cfg.encoder_embed_dim, num_classes)
 
     @staticmethod
+    @override
     def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
-        """See `Head`."""
         return {"num_classes": len(parameters["out_proj.weight"])}
 
     def forward(self, features: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def predict(
     hub: RobertaHub, head: str, tokens: Any, *, return_logits: bool, max_length: int | None, max_tokens: int | None
 ) -> Tensor | list[Tensor]:
-    """See `RobertaHub.predict`."""
+    """Run `RobertaHub.predict` with a token head."""
     hub.check_no_length(max_length)
     if isinstance(tokens, Tensor):
         output: Tensor = hub.outputs_of_ids(tokens, head)

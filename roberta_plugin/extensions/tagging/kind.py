@@ -1,19 +1,19 @@
 """The words of a text -> a tag for each word: entities, or tags of another kind such as parts of speech.
 
-An example of a table is a text, whose words come as a list in JSON Lines or Parquet, or one per line in CoNLL columns,
-of which --text-column and --label-column are numbers from 1 on, or names that the first line gives (`tagged_files`).
-Tags of entities may be in any scheme that `entities` knows, and any notation of `tag_notations`, and become IOB2;
-others are labels as they are.
+An example of a table is a text. Its words come as a list in JSON Lines or Parquet, or one per line in CoNLL columns,
+where --text-column and --label-column are numbers from 1 on, or names that the first line gives (`files`). Tags of
+entities may be in any scheme of `entities` and any notation of `notations`, and become IOB2. Other tags are labels as
+they are.
 
 A text of a record is divided into words and punctuation marks, which the model reads as in training: with one space
-between them. Positions are characters of the text; of words, those of the words joined by single spaces. A text that is
-too long is read in overlapping windows.
+between them. Positions of entities are characters of the text or, if the record has words, of the words joined by
+single spaces. A text that is too long is read in overlapping windows.
 
 Example: {"text": "I live in New York."} -> {"words": ["I", "live", "in", "New", "York", "."], "tags": ["O", "O", "O",
 "B-LOC", "I-LOC", "O"], "entities": [{"type": "LOC", "text": "New York", "start": 10, "end": 18, "first_word": 3,
-"last_word": 4, "score": 0.99}]}; the score is the mean probability of the words' tags.
+"last_word": 4, "score": 0.99}]}. The score is the mean probability of the words' tags.
 
-Shapes: N texts of a split, W words of all of them, C labels, K types of entities.
+Shapes: N texts of a split, W words of all texts, C labels, K types of entities.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from roberta_plugin.extensions.tagging.files import (
     read_file,
 )
 from roberta_plugin.extensions.tagging.layout import SplitOfWindows, TaggingLayout, WordEncoder, windows_of
-from roberta_plugin.extensions.tagging.notations import PLAIN, are_entity_tags, types_among, unified
+from roberta_plugin.extensions.tagging.notations import PLAIN, are_entity_tags, types_among, unify
 from roberta_plugin.finetuning.examples import Example, is_missing, number_of, order_labels
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, certain, rounded
@@ -105,7 +105,7 @@ class Tagging(TableKind):
         pipeline="token-classification",
         arguments=", ignore_labels=[]",
         has_pooler=False,
-        least_outputs=2,  # a single one is the score of an option, whose class has the same names
+        least_outputs=2,  # with one output it is a multiple choice, whose class has the same names
         is_asked_by_words=True,
         peft_task="TOKEN_CLS",
         settings={"kind": "tagging"},
@@ -118,7 +118,7 @@ class Tagging(TableKind):
             '"token-classification", "FOLDER", ignore_labels=[]',
             'text = "Ann lives in Oslo."',
             "",
-            "# The tag of a word is that of its first token:",
+            "# A word has the tag of its first token:",
             "tokens = pipe(text)",
             'for word in re.finditer(r"\\S+", text):',
             '    print(word.group(), next(each for each in tokens if each["start"] >= word.start())["entity"])',
@@ -127,8 +127,8 @@ class Tagging(TableKind):
         of_words = (
             "For lists of words (`is_split_into_words=True`), open the tokenizer by "
             '`AutoTokenizer.from_pretrained("FOLDER", add_prefix_space=True)`. '
-            "It puts a space before the first word too, which the model learned without: only "
-            "words that are joined by spaces, as above, have exactly its tags."
+            "It also puts a space before the first word, which the model was trained without: only "
+            "words that are joined by spaces, as above, get exactly the model's tags."
         )
         return f"{code}\n\n{of_words}" if model.is_byte_level else code
 
@@ -140,8 +140,9 @@ class Tagging(TableKind):
     def keeps_rows(self, labels: Sequence[str]) -> bool:
         return any(label != OUTSIDE for label in labels)
 
+    @override
     def label_metrics(self) -> dict[str, int]:
-        """See `Kind.label_metrics`: of the types of entities."""
+        """The F1 of each type of entities -> the number of the type."""
         return {of_label("f1", name): number for number, name in enumerate(types_of(self.labels) or ())}
 
     @override
@@ -164,19 +165,21 @@ class Tagging(TableKind):
         return split.array("tags") if "tags" in split.facts["arrays"] else None
 
     def labels_without_examples(self, split: PreparedSplit) -> list[str]:
-        """Of entities, their types."""
+        """The types of entities, or the labels, that no example has."""
         absent = super().labels_without_examples(split)
         if types_of(self.labels) is None:
             return absent
         return [label.removeprefix("B-") for label in absent if label.startswith("B-")]
 
+    @override
     def reduced(self, outputs: Any) -> Any:
-        """See `Kind.reduced`: the most probable labels."""
+        """The most probable labels."""
         return outputs.argmax(dim=-1)
 
     @classmethod
+    @override
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
-        """See `TableKind.settings_of`: the layout of the windows, and the columns that are not the usual ones."""
+        """The layout of the windows, and the columns that options name."""
         return {
             **asdict(TaggingLayout.with_defaults(max_length, doc_stride=min(128, max(1, max_length // 4)))),
             "text_column": options.text_column,
@@ -186,7 +189,7 @@ class Tagging(TableKind):
 
     @property
     def selection(self) -> str:
-        """F1 of the entities; accuracy if the tags are none."""
+        """F1 of the entities, or accuracy if the tags are not entities."""
         return "accuracy" if types_of(self.labels) is None else "f1"
 
     @property
@@ -194,22 +197,25 @@ class Tagging(TableKind):
         """The columns of words and tags in tables of lists."""
         return self.settings.get("text_column") or _WORDS, next(iter(self.settings.get("label_column") or ()), _TAGS)
 
+    @override
     def check_name(self, path: Path) -> None:
-        """See `TableKind.check_name`; any name that is not one of a table is one of columns."""
+        """Any name will do: a file whose name is not that of a table is read as columns."""
 
     @staticmethod
+    @override
     def reads_alone(path: Path) -> bool:
-        """See `TableKind.reads_alone`: columns of words."""
+        """True for files of columns."""
         return without_compression(path).endswith(ENDINGS)
 
+    @override
     def rows(self, path: Path) -> Iterator[Row]:
-        """See `TableKind.rows`: the words and tags of each text, as lists."""
+        """The words and tags of each text, as lists."""
         if named_format(path) in LISTS:
             yield from read_table(path, delimiter=self.settings.get("delimiter"))
             return
         recorded = self.settings.get("text_column")
         if self.is_answering and is_universal(path) and recorded in (_WORDS, "words"):
-            recorded = None  # a model that learned from lists
+            recorded = None  # the model learned from lists, whose columns CoNLL-U does not have
         named = (self.options.text_column if self.is_answering else None) or recorded
         columns = (named, next(iter(self.settings.get("label_column") or ()), None))
         words, tags = self._columns
@@ -220,13 +226,14 @@ class Tagging(TableKind):
             values = {words: list(sentence.texts), tags: None if sentence.target is None else list(sentence.target)}
             yield Row(path, sentence.line, values)
 
+    @override
     def label_columns(self, row: Row) -> list[str]:
-        """See `TableKind.label_columns`; without an option, data sets call it otherwise."""
+        """The column of the tags: as --label-column says, or one of the names that data sets use."""
         usual = () if self.settings.get("label_column") else TAG_FIELDS
         return [next((name for name in usual if name in row.values), self._columns[1])]
 
     def _column_of_words(self, row: Row) -> str:
-        """The same for the words."""
+        """The column of the words: as --text-column says, or one of the names that data sets use."""
         usual = () if self.settings.get("text_column") else TOKEN_FIELDS
         return next((name for name in usual if name in row.values), self._columns[0])
 
@@ -234,8 +241,9 @@ class Tagging(TableKind):
     def is_labelled(self, row: Row) -> bool:
         return not is_missing(row.values.get(self.label_columns(row)[0]))
 
+    @override
     def read_question(self, row: Row) -> TextOfWords:
-        """See `Kind.read_question`: a list of words, or in a record also a text."""
+        """The words of a row. A record may also have a text."""
         name = self._column_of_words(row)
         if self.is_answering:
             usual = (each for each in (name, "words", _WORDS) if each in row.values)
@@ -256,8 +264,9 @@ class Tagging(TableKind):
         spans = [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]
         return TextOfWords(" ".join(words), words, spans)
 
+    @override
     def read_inputs(self, row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """See `TableKind.read_inputs`: the texts are the words."""
+        """The words, as the texts of an example."""
         return tuple(self.read_question(row).words), ()
 
     @override
@@ -269,14 +278,15 @@ class Tagging(TableKind):
             )
         return example
 
+    @override
     def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[str, ...]:
-        """See `TableKind.read_target`: the tags as the file has them."""
+        """The tags as the file has them."""
         (column,) = self.label_columns(row)
         value = row.value(column, option="--label-column")
         if is_missing(value):
             raise ValueError(
-                f"{row.where}: there are no tags, which only a test table may lack. Add them, or name their column by "
-                "--label-column."
+                f"{row.where}: there are no tags, and only a test table may omit them. Add them, or name their column "
+                "by --label-column."
             )
         found = values_of(row, column)
         values = check_list(value if found is None else found, f"the column {column!r}", row.where)
@@ -295,41 +305,55 @@ class Tagging(TableKind):
         labels: tuple[str, ...] = example.target
         return labels
 
+    @override
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """See `TableKind.discover`: the labels, for entities O, B-TYPE and I-TYPE of each type."""
+        """The labels."""
         listed, path = self.settings.get("labels"), table[0].path
-        names, source = self.numbering.names, self.numbering.source if listed is None else ""
+        source = self.numbering.source if listed is None else ""
         tags = {tag for each in table for tag in each.target}
         if self.settings.get("scheme") != PLAIN and are_entity_tags(tags):
-            types = types_among(names) if listed is None else types_of(listed)
-            if listed is not None and types is None:
-                raise ValueError(
-                    f"--labels {' '.join(listed)}: the labels of entities are O, then B-TYPE and I-TYPE of each type, "
-                    f"such as O B-PER I-PER B-LOC I-LOC. {OPTION} names tags that are numbers."
-                )
             found = [(entity.type, each) for each in table for entity in entities_of(each.target)]
-            if listed is None and types is not None and not {type_ for type_, _ in found} <= {*types}:
-                types = None
+            types = self._listed_types({type_ for type_, _ in found})
             return {"labels": entity_labels(order_labels(found, types, path=path, least=1, source=source))}
         pairs = ((tag, each) for each in table for tag in each.target)
-        return {"labels": order_labels(pairs, listed or names or None, path=path, source=source)}
+        return {"labels": order_labels(pairs, listed or self.numbering.names or None, path=path, source=source)}
+
+    def _listed_types(self, found: set[str]) -> list[str] | None:
+        """The types in the order of --labels, or of the names of tags that are numbers; None: in alphabetical order.
+
+        Names that do not have all types that were `found` do not count: they may be the names of another column.
+        """
+        listed = self.settings.get("labels")
+        if listed is None:
+            types = types_among(self.numbering.names)
+            return types if types is not None and found <= {*types} else None
+        types = types_of(listed)
+        if types is None:
+            raise ValueError(
+                f"--labels {' '.join(listed)}: the labels of entities are O, then B-TYPE and I-TYPE of each type, "
+                f"such as O B-PER I-PER B-LOC I-LOC. {OPTION} names tags that are numbers."
+            )
+        return types
 
     @override
     def unified(self, splits: Mapping[str, list[Example]]) -> dict[str, list[Example]]:
-        return unified(splits, scheme=self.settings.get("scheme"), option="--label-column")
+        return unify(splits, scheme=self.settings.get("scheme"), option="--label-column")
 
+    @override
     def columns(self, example: Example) -> dict[str, Any]:
-        """See `TableKind.columns`: those of each window are written by `write`."""
+        """Nothing: `write` adds the columns of each window."""
         return {}
 
+    @override
     def record_of(self, example: Example) -> dict[str, Any]:
-        """See `TableKind.record_of`: sentences of official files have no ids."""
+        """The id and the line of a sentence; sentences of official files have no ids."""
         return super().record_of(example) if self.official.is_own else {}
 
+    @override
     def write(
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Kind.write`: the files of `words`."""
+        """Write the files that `layout.py` describes."""
         examples = list(examples)
         layout = TaggingLayout(max_length=max_length, **{name: self.settings[name] for name in _LAYOUT})
         numbers = [self.numbers_of_tags(each) for each in examples] if examples[0].target is not None else None
@@ -372,7 +396,7 @@ class Tagging(TableKind):
         ]
 
     def _probabilities(self, questions: Sequence[TextOfWords]) -> NDArray[np.float64]:
-        """Probabilities of the labels of all words (W, C); a word without a token has the first label, which is O."""
+        """Probabilities of the labels of all words (W, C). A word without a token has the label O, or the first one."""
         vocabulary = self.hub.vocabulary
         ids = {"bos_id": vocabulary.bos_id, "eos_id": vocabulary.eos_id}
         tokens = self.words.tokens_of_all([each.words for each in questions])
@@ -392,7 +416,7 @@ class Tagging(TableKind):
         entry: dict[str, Any] = {"words": question.words, "tags": tags}
         try:
             entities = entities_of(tags)
-        except ValueError:  # tags of another kind, such as parts of speech
+        except ValueError:  # the tags are not entities, but perhaps parts of speech
             return entry
         spans = question.spans
         entry["entities"] = [
@@ -409,11 +433,12 @@ class Tagging(TableKind):
         ]
         return entry
 
+    @override
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `Kind.judged`: the most probable tag of each word; probabilities of members are averaged."""
+        """Predict the most probable tag of each word. The probabilities of the members are averaged."""
         sentences, labels, types = Sentences(split), self.labels, types_of(self.labels)
         is_valid = bool(decisions.wish("valid_sequences")) and types is not None
-        predictions = sentences.decided(members, labels, valid_sequences=is_valid)  # (W,)
+        predictions = sentences.decide(members, labels, valid_sequences=is_valid)  # (W,)
         right = sentences.tags if sentences.is_labelled else None
         offsets = sentences.offsets.tolist()
 
@@ -438,7 +463,7 @@ class Tagging(TableKind):
 
         def measure(weights: Weights) -> dict[str, float]:
             shown = counts.metrics(weights)
-            is_own = self.official.is_own  # whose `tables` have precision and recall of each type
+            is_own = self.official.is_own  # its `tables` have precision and recall of each type
             return {name: shown[name] for name in shown if not (is_own and name.startswith(("precision_", "recall_")))}
 
         return Outcome(entries=entries, num_examples=len(counts.num_words), measure=measure, tables=tables)

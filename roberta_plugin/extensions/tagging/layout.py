@@ -5,18 +5,18 @@ text that does not fit into a window is cut as in SQuAD (`windows`): a word belo
 token the most context on its shorter side, and only this window's answer counts.
 
 Example: 3 words of 1, 4 and 2 tokens, room for 5 tokens, a new window every 2. Window 0 holds the tokens 0 to 4, window
-1 the tokens 2 to 6. Window 0 is the best one of the tokens 0 to 3, window 1 that of the others. So the words 0 and 1
-belong to window 0, at the positions 1 and 2 behind <s>, and word 2 to window 1, at position 4.
+1 the tokens 2 to 6. Window 0 is the best one for the tokens 0 to 3, window 1 for the other tokens. So the words 0 and 1
+belong to window 0, at the positions 1 and 2 behind <s>, and word 2 belongs to window 1, at position 4.
 
-A word without a token, which is empty, white space, or removed by the tokenizer, is at position 0, that of <s>: it is
-never learned and is predicted to be outside of entities.
+A word without a token, because it is empty, white space, or removed by the tokenizer, is at position 0, the position of
+<s>: it is never learned and is predicted to be outside of entities.
 
 A split has an example per window. Column `first_word`: the number of the first word that belongs to the window, counted
-over the split; the words up to the next window's belong to it too. Arrays, W words and S sentences of the split:
-`positions` (W,), where in its window the first token of each word is, 0 for a word without tokens; `tags` (W,), the
-labels of the words, where they are known; `sentences` (S + 1,), sentence i has the words sentences[i] to
-sentences[i + 1]; `token_labels`, one for each token of the .bin file, -100 where nothing is learned. Records: {"words"}
-of each sentence.
+over the split. All words before the next window's first word belong to the window. Arrays for the W words and S
+sentences of the split: `positions` (W,), the place of each word's first token in its window, 0 for a word without
+tokens; `tags` (W,), the labels of the words, if they are known; `sentences` (S + 1,), sentence i has the words
+sentences[i] to sentences[i + 1]; `token_labels`, one for each token of the .bin file, -100 where nothing is learned.
+Records: {"words"} of each sentence.
 
 Shapes: W words of a text, or of a split of S sentences in N windows; T tokens of a window with <s> and </s>.
 """
@@ -41,7 +41,7 @@ from roberta_plugin.progress import terminal_bar
 _TEXTS_PER_CHUNK = 1024
 
 NUM_SPECIALS = 2  # <s> </s>
-IGNORED = -100  # the label of tokens without one, as torch's cross_entropy has it
+IGNORED = -100  # the label of tokens without a label, the default of torch's cross_entropy
 _MAX_REMEMBERED_WORDS = 2**18
 
 
@@ -56,7 +56,7 @@ class TaggingLayout:
 
     @classmethod
     def with_defaults(cls, max_length: int, **options: Any) -> TaggingLayout:
-        """The layout of windows of `max_length` tokens; what is None has its usual value."""
+        """The layout of windows of `max_length` tokens. Options that are None have their usual values."""
         if max_length <= NUM_SPECIALS:
             raise ValueError(
                 f"--max-length must be {NUM_SPECIALS + 1} or more, for <s>, a token and </s>: {max_length}."
@@ -70,13 +70,13 @@ class Window(NamedTuple):
     tokens: NDArray[np.int32]
     """`<s> part </s>` (T,)."""
     words: range
-    """The words of the text that belong to this window; those of all windows follow each other."""
+    """The words of the text that belong to this window. They follow the words of the window before."""
     positions: NDArray[np.int32]
-    """Place of the first token of each of these words; 0 for a word without one."""
+    """Place of the first token of each of these words; 0 for a word without a token."""
     word_of_token: NDArray[np.int32]
     """The word of each token that has its best window here, IGNORED for all others (T,)."""
     is_first: NDArray[np.bool_]
-    """Whether a token is the first one of its word (T,)."""
+    """True for the first token of each word (T,)."""
 
 
 class WordEncoder:
@@ -89,9 +89,9 @@ class WordEncoder:
     def tokens_of_all(self, texts: Sequence[Sequence[str]]) -> list[list[NDArray[np.int32]]]:
         """Model ids of each word of each text.
 
-        Example: of ["New", "York"] those of "New" and " York".
+        Example: ["New", "York"] -> the ids of "New" and the ids of " York".
         """
-        spelled = [_spelled(words) for words in texts]
+        spelled = [_add_spaces(words) for words in texts]
         missing = list({word for words in spelled for word in words} - self._ids.keys())
         if len(self._ids) + len(missing) > _MAX_REMEMBERED_WORDS:
             self._ids.clear()
@@ -100,8 +100,8 @@ class WordEncoder:
         return [[self._ids[word] for word in words] for words in spelled]
 
 
-def _spelled(words: Sequence[str]) -> list[str]:
-    """Each word with the space before it, if it is not the first; a blank word is left out of the text.
+def _add_spaces(words: Sequence[str]) -> list[str]:
+    """The words with a space before all but the first one. A blank word is left out of the text.
 
     Example: ["New", "", "York"] -> ["New", "", " York"].
     """
@@ -114,7 +114,7 @@ def _spelled(words: Sequence[str]) -> list[str]:
 
 
 def windows_of(tokens: Sequence[NDArray[np.int32]], layout: TaggingLayout, *, bos_id: int, eos_id: int) -> list[Window]:
-    """The windows of a text, from the tokens of each of its words (W,); there is one at least.
+    """The windows of a text, at least one, from the tokens of each of its words (W,).
 
     Example: see the head of this file; `word_of_token` of its window 0 is [-100, 0, 1, 1, 1, -100, -100].
     """
@@ -152,9 +152,9 @@ def windows_of(tokens: Sequence[NDArray[np.int32]], layout: TaggingLayout, *, bo
 
 
 def token_labels(window: Window, labels: Sequence[int], *, continuing: NDArray[np.int64] | None) -> NDArray[np.int16]:
-    """The label that each token of a window is to learn, IGNORED for none (T,).
+    """The label that each token of a window is to learn (T,), IGNORED where nothing is learned.
 
-    `continuing` has for each label that of the further tokens of its words; None: only first tokens are learned.
+    `continuing` maps the label of a word to the label of its further tokens; None: only first tokens are learned.
     """
     result = np.full(len(window.tokens), IGNORED, dtype=np.int16)
     is_learned = window.word_of_token != IGNORED
@@ -173,7 +173,7 @@ class SplitOfWindows:
     def __init__(
         self, split: SplitWriter, layout: TaggingLayout, encoder: Encoder, *, continuing: NDArray[np.int64]
     ) -> None:
-        """Write into a split; `continuing` has for each label that of the further tokens of its words."""
+        """Write into a split; `continuing` maps the label of a word to the label of its further tokens."""
         self._split, self._layout = split, layout
         self._words, self._vocabulary = WordEncoder(encoder), encoder.vocabulary
         self._continuing = continuing if layout.label_pieces == "all" else None
@@ -184,7 +184,7 @@ class SplitOfWindows:
         labels: Sequence[Sequence[int]] | None,
         records: Iterable[Mapping[str, Any]],
     ) -> None:
-        """Write a split: its sentences, the labels of their words, and what else is recorded of each."""
+        """Write a split: its sentences, the labels of their words, and a further record of each sentence."""
         positions, learned = [np.empty(0, np.int32)], [np.empty(0, np.int16)]
         texts = list(_texts(examples, labels, self._layout.context))
         num_words = 0
@@ -216,10 +216,10 @@ class SplitOfWindows:
 def _texts(
     examples: Sequence[Example], labels: Sequence[Sequence[int]] | None, context: str
 ) -> Iterator[tuple[list[str], list[int] | None]]:
-    """Words and labels of what the model reads at once: a sentence, or all sentences of a document.
+    """Words and labels of each text that the model reads at once: a sentence, or all sentences of a document.
 
     Raises:
-        ValueError: if documents are wanted and the file names none.
+        ValueError: if documents are wanted and the file does not have them.
     """
     numbers = range(len(examples))
     groups = [[number] for number in numbers]

@@ -18,11 +18,11 @@ class TaggingOptions(FileOptions):
         "tokens between the starts of two windows of a text that does not fit into one", default_text=128, smallest=1
     )
     label_pieces: str | None = option(
-        "which tokens of a word learn its tag (first); the first one also gives the prediction",
+        "tokens of a word that learn its tag (first); the prediction is always the first token's",
         choices=("first", "all"),
     )
     context: str | None = option(
-        "what the model reads at once: each sentence alone (sentence), or a whole document in windows",
+        "text that the model reads at once: each sentence alone (sentence), or a whole document in windows",
         choices=("sentence", "document"),
     )
     tokens_column: str | None = option(
@@ -31,20 +31,20 @@ class TaggingOptions(FileOptions):
         metavar="COLUMN",
     )
     tags_column: str | None = option(
-        "the same for the tags (the last column; of CoNLL-U UPOS, or a feature such as Case; the field tags or "
+        "the same for the tags (the last column; in CoNLL-U UPOS, or a feature such as Case; the field tags or "
         "ner_tags)",
         metavar="COLUMN",
     )
     scheme: str | None = option(
-        "how the files mark entities (default: found out); io: by types without letters; plain: the tags are no "
-        "entities, such as parts of speech",
+        "how the files mark entities (default: detected); io: by types without letters; plain: the tags are not "
+        "entities, but perhaps parts of speech",
         choices=SCHEMES,
     )
     types: str | None = option(
-        "types of the entities, separated by commas (default: those of the files)", metavar="TYPES", tasks=("tagging",)
+        "types of the entities, separated by commas (default: all in the files)", metavar="TYPES", tasks=("tagging",)
     )
     label_names: tuple[str, ...] | None = option(
-        "names of the tags 0, 1, ..., where a file has numbers and does not carry their names",
+        "names of the tags 0, 1, ..., if a file has numbers without their names",
         metavar="TAG",
         nargs="+",
         tasks=("tagging",),

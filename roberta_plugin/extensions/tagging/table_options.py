@@ -14,9 +14,9 @@ class TaggingTableOptions(TaskOptions):
     """Options of `roberta prepare custom`."""
 
     scheme: str | None = option(
-        "tagging: how the tables mark entities; io: by types without letters; plain: the tags are no entities, such as "
-        "parts of speech",
-        default_text="found out",
+        "tagging: how the tables mark entities; io: by types without letters; plain: the tags are not entities, but "
+        "perhaps parts of speech",
+        default_text="detected",
         goes_with=of_kinds("tagging"),
         choices=SCHEMES,
     )

@@ -96,7 +96,6 @@ class MultiLabel(TextKind, TableKind):
         return {tuned(of_label("f1", label)): number for number, label in enumerate(self.labels)}
 
     @override
-    @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
         """Outputs that give the most frequent label alone."""
         most_frequent = np.asarray(train.columns["labels"]).sum(axis=0).argmax()

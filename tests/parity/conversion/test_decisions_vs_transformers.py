@@ -109,7 +109,7 @@ def test_an_export_answers_as_its_run_and_so_does_its_import(runs, exported, tmp
     theirs = transformers.AutoConfig.from_pretrained(done.folder)
     assert getattr(theirs, "decides_by", {}).keys() == NUMBERS[name].keys(), "what transformers saves keeps them"
     has_numbers = bool(NUMBERS[name])
-    assert any("judged by" in note for note in done.notes) is has_numbers
+    assert any("evaluated with" in note for note in done.notes) is has_numbers
     for file in ("config.json", "conversion.json"):
         entry = json.loads((done.folder / file).read_text()).get("decides_by")
         assert (entry or {}).keys() == NUMBERS[name].keys()

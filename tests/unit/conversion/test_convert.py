@@ -53,8 +53,8 @@ def change_config(folder, **changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model_type": "bert"}, r"model_type is 'bert', which is not read: only roberta, xlm-roberta, camembert"),
-        ({"model_type": "esm"}, r"'esm', which is not read: only .* are. Use it with transformers; if it is an export"),
+        ({"model_type": "bert"}, r"model_type is 'bert', but only roberta, xlm-roberta, camembert"),
+        ({"model_type": "esm"}, r"'esm', but only .* are read. Use it with transformers. If it is an export"),
         ({"position_embedding_type": "relative_key"}, r"position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, r"is_decoder is True.* Use it with transformers"),
         ({"layer_norm_eps": "small"}, r"layer_norm_eps must be a number above 0, at most 1, got 'small'"),
@@ -68,7 +68,7 @@ def change_config(folder, **changes):
             r"config\.json: max_position_embeddings must be a whole number above 2, got 2",
         ),
         ({"max_position_embeddings": 10**12}, r"max_positions is 999999999998, and the weights have 40"),
-        ({"model_type": ["roberta"]}, r"model_type is \['roberta'\], which is not read"),
+        ({"model_type": ["roberta"]}, r"model_type is \['roberta'\], but only"),
         ({"hidden_act": ["gelu"]}, r"hidden_act must be one of .*gelu.*, got \['gelu'\]"),
         ({"hidden_dropout_prob": [0.1]}, r"hidden_dropout_prob must be a number from 0 to 1, got \[0\.1\]"),
         ({"num_attention_heads": 5}, r"hidden_size 24 is not a multiple of num_attention_heads 5"),
@@ -100,7 +100,7 @@ def test_a_missing_file_is_named(theirs, name, words):
 def test_damaged_files_are_named(theirs):
     whole = (theirs / "model.safetensors").read_bytes()
     (theirs / "model.safetensors").write_bytes(whole[:200])
-    refused(r"model\.safetensors is damaged or no safetensors file", opened, theirs)
+    refused(r"model\.safetensors is damaged or not a safetensors file", opened, theirs)
     (theirs / "model.safetensors").unlink()
     index, secret = "model.safetensors.index.json", "../ours/secret.safetensors"
     weights = json.dumps({"weight_map": {"roberta.embeddings.word_embeddings.weight": secret}})
@@ -148,7 +148,7 @@ def test_archives_with_other_paths_links_no_model_or_two_are_refused(tmp_path, n
             out.addfile(each, io.BytesIO(b"x" * each.size))
     refused(words, opened, tmp_path / name)
     (tmp_path / "cut.tar.gz").write_bytes((tmp_path / name).read_bytes()[:15])
-    refused(r"is damaged or no tar archive", opened, tmp_path / "cut.tar.gz")
+    refused(r"is damaged or not a tar archive", opened, tmp_path / "cut.tar.gz")
 
 
 def test_unknown_formats_heads_and_folders_are_refused(ours, tmp_path):
@@ -158,12 +158,12 @@ def test_unknown_formats_heads_and_folders_are_refused(ours, tmp_path):
     spans = write_checkpoint(tmp_path / "spans", "question_answering")
     refused(r"The format of .*notes is not known\. Known are", imported, notes, new)
     refused(r"There is no .*nowhere", imported, tmp_path / "nowhere", new, error=FileNotFoundError)
-    refused(r"notes holds something else than an earlier export or import", exported, ours, notes)
+    refused(r"notes holds other files than an earlier export or import", exported, ours, notes)
     assert (notes / "a.txt").read_text() == "mine"
     message = r"no head called 'mnli': it has masked_lm, sentence_classification_head"
     refused(message, exported, ours, new, "fairseq", head="mnli")
     refused(r"--labels names 2 classes, and the head .* has 3", exported, ours, new, "fairseq", labels=("a", "b"))
-    refused(r"fairseq's RoBERTa has no such head: use --to huggingface", exported, spans, new, "fairseq")
+    refused(r"which fairseq's RoBERTa does not support: use --to huggingface", exported, spans, new, "fairseq")
     assert not new.exists()
 
 
@@ -195,7 +195,7 @@ def test_weights_of_odd_shapes_or_without_a_parameter_are_refused(theirs, tmp_pa
         ({name: whole[name].flatten()}, r"word_embeddings\.weight has the shape \(6432,\)"),
         ({name: whole[name].int()}, r"word_embeddings\.weight .* holds int32"),
         ({name: whole[name][:200].clone()}, r"vocab_size is 268, and the weights have embeddings of 200 symbols"),
-        (name, r"the weights lack roberta\.embeddings\.word_embeddings\.weight"),
+        (name, r"the weights have no roberta\.embeddings\.word_embeddings\.weight"),
         ("roberta.encoder.layer.1.output.dense.bias", r"parameters do not fit the model\..*layers\.1\.fc2\.bias"),
     ):
         kept = {key: value for key, value in whole.items() if key != odd}
@@ -344,7 +344,7 @@ def test_folders_of_the_user_stay_as_they_are(ours, theirs, tmp_path, monkeypatc
     refuse(r"--output-dir .*file is a file", output_dir=tmp_path / "file")
     refuse(r"--output-dir .*file/new cannot be made \(.*\): name one", output_dir=tmp_path / "file" / "new")
     (theirs / "checkpoint_best.pt").touch()  # trained there
-    refuse(r"theirs holds something else than an earlier export or import, such as checkpoint_best\.pt")
+    refuse(r"theirs holds other files than an earlier export or import, such as checkpoint_best\.pt")
     assert sorted(path.name for path in theirs.iterdir()) == sorted([*before, "checkpoint_best.pt"])
 
 
@@ -399,9 +399,9 @@ def test_an_earlier_export_is_replaced_as_a_whole(ours, theirs):
 @pytest.mark.parametrize(
     ("kind", "to", "said"),
     [
-        ("classification", "fairseq", "Texts are read without white space at their ends, which fairseq keeps"),
+        ("classification", "fairseq", "Texts are read without white space at their ends, but fairseq keeps"),
         ("multiple_choice", "fairseq", "and with one space for any other, which fairseq keeps"),
-        ("question_answering", "huggingface", "Questions are read without white space at their ends, which other"),
+        ("question_answering", "huggingface", "Questions are read without white space at their ends, but other"),
         ("classification", "huggingface", ""),
         ("masked_lm", "fairseq", ""),
     ],
@@ -457,10 +457,10 @@ def test_a_format_that_cannot_hold_a_threshold_is_named(tmp_path):
     numbers = {"threshold": 0.914, "temperature": 0.831}
     run = write_finetuning(tmp_path / "run", write_predictor(tmp_path / "model", "single"), numbers)
     done = exported(run, tmp_path / "fairseq", "fairseq")
-    words = "judged by the temperature 0.831 and the threshold 0.914 of 1, which"
-    assert done.notes[0] == f"The model was {words} --to fairseq cannot hold: README.md names what to apply."
+    words = "evaluated with the temperature 0.831 and the threshold 0.914 of 1, which"
+    assert done.notes[0] == f"The model was {words} --to fairseq cannot store: README.md says how to apply it."
     card = (done.folder / "README.md").read_text()
-    assert f"{words} the weights do not hold. Logits are divided" in card
+    assert f"{words} the weights do not contain. Logits are divided" in card
     assert "No file of this folder does that." in card
     ours = write_checkpoint(tmp_path / "labels", "multi_label")
     notes = exported(ours, tmp_path / "fairseq", to="fairseq").notes
@@ -569,7 +569,7 @@ def test_an_export_without_a_head_or_with_one_that_was_not_trained_says_so(tmp_p
     assert list(masks.notes) == [said] * has_stale_head
     card = (masks.folder / "README.md").read_text()
     assert ("not trained with this encoder" in card) == has_stale_head and "fills `<mask>`" in card
-    message = r"writes vectors of the encoder, and --head masked_lm is another answer: leave it out"
+    message = r"writes vectors of the encoder, but --head masked_lm is another head: leave it out"
     refused(message, exported, ours, tmp_path / "x", "sentence-transformers", head="masked_lm")
     for to, head in (("huggingface", "encoder"), ("sentence-transformers", None)):
         vectors = exported(ours, tmp_path / to, to, head=head)
@@ -614,7 +614,7 @@ def test_a_missing_mark_of_sentence_transformers_is_named(ours, tmp_path):
     (folder / "config_sentence_transformers.json").unlink()
     assert "prompts for texts, if the model has any, are not known" in read_any(folder).notes[0]
     (folder / "modules.json").write_text('[{"path": "", "type": "sentence_transformers.models.Transformer"}]')
-    refused("which says whether that is a CrossEncoder, is missing", read_any, folder, error=FileNotFoundError)
+    refused("which says if it is a CrossEncoder, is missing", read_any, folder, error=FileNotFoundError)
 
 
 @pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "model.", "model._orig_mod."])

@@ -44,5 +44,6 @@ def test_what_a_kind_says_of_itself_is_in_the_card(tmp_path, monkeypatch):
     assert 'open("FOLDER") reads truncation=True' in card
     assert "- Ranks: from 0\n" in card
     assert (
-        "judged by the rank 3, which the weights do not hold. Above it, a text is good. `roberta predict` and" in card
+        "evaluated with the rank 3, which the weights do not contain. Above it, a text is good. `roberta predict` and"
+        in card
     )

@@ -353,7 +353,7 @@ def test_names_of_fairseqs_hub_are_there(heads_hub):
     assert torch.equal(tokens.long(), hub.encode("good bad"))
     assert hub.bpe.decode(hub.bpe.encode("caf\u00e9  good")) == "caf\u00e9  good"
     assert hub.bpe.decode(f"{hub.bpe.encode('good')} <mask>") == "good<mask>"
-    with pytest.raises(AttributeError, match="holds no names of labels"):
+    with pytest.raises(AttributeError, match="has no names of labels"):
         _ = hub.task.label_dictionary
 
 
@@ -478,7 +478,7 @@ def test_pairs_are_refused_where_one_text_is_meant_and_a_text_where_several_are(
     for call in (hub.score, hub.fill_mask):
         with pytest.raises(ValueError, match=r"The texts given: text 2 must be a text, found \('bad', '<mask>'\)"):
             call(["good <mask>", ("bad", "<mask>")])
-    with pytest.raises(ValueError, match=r"Text 1 is \['a', 'b', 'c'\], and no more than 2 texts are read as one"):
+    with pytest.raises(ValueError, match=r"Text 1 is \['a', 'b', 'c'\], but at most 2 texts are read as one"):
         hub.predict("task", [("a", "b", "c")])
     with pytest.raises(ValueError, match=r"one list of texts and pairs; got both: \('bad',\)"):
         hub.encode(["good"], "bad")  # which was left out without a word

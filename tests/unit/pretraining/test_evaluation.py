@@ -157,7 +157,7 @@ def test_the_unigram_never_names_a_special_symbol_and_sums_to_one(data_bin, voca
 def test_a_split_without_a_token_to_mask_is_refused(data_bin, vocabulary):
     with MmapTokensWriter(data_bin / "test", np.dtype("uint16")) as writer:
         writer.write(np.array([2], dtype="uint16"), np.array([1]))
-    with pytest.raises(ValueError, match="too few tokens to mask one"):
+    with pytest.raises(ValueError, match="too few tokens to mask any"):
         evaluate(constant_model(torch.zeros(len(vocabulary))), vocabulary, data_bin, **OPTIONS)
 
 

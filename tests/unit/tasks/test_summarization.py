@@ -71,7 +71,7 @@ def test_alternating_segments_change_the_scores_and_need_a_model_that_has_them(p
     task = make_task(prepared, alternating_segments=True)
     checkpoint = {"save_dir": ".", "restore_file": "checkpoint_last.pt", "finetune_from_model": f"{tmp_path}/model.pt"}
     task.cfg = OmegaConf.create({"task": vars(task.cfg), "checkpoint": checkpoint}).task
-    with pytest.raises(ValueError, match=r"--alternating-segments: .*model.pt has no segment embeddings, which only"):
+    with pytest.raises(ValueError, match=r"--alternating-segments: .*model.pt has no segment embeddings. Only"):
         task.build_model(ARCH)
     tasks = [make_task(prepared, alternating_segments=True, pack_sequences=pack) for pack in (False, True)]
     model = tasks[0].build_model(ARCH).eval()

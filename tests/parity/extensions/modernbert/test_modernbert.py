@@ -217,10 +217,10 @@ def test_an_imported_model_becomes_a_graph(theirs, tmp_path):
         ({"rope_parameters": {"full_attention": {"rope_theta": None}}}, "must be a number above 1, got None"),
         ({"rope_parameters": {"sliding_attention": {"rope_theta": 0}}}, "must be a number above 1, got 0"),
         ({"rope_parameters": None, "local_rope_theta": None}, "must be a number above 1, got None"),
-        ({"norm_bias": True}, "norm_bias is true in config.json, and the weights lack that of"),
+        ({"norm_bias": True}, "norm_bias is true in config.json, and the weights have none for"),
         (
             {"architectures": ["ModernBertForSequenceClassification"]},
-            "which has no counterpart here. Those that are read",
+            "which has no counterpart here. Classes that are read",
         ),
     ],
     ids=str,

@@ -128,7 +128,7 @@ def test_int8_needs_its_file_and_the_hub_opens_it(exported, tmp_path):
     small = RobertaHub.from_pretrained(folder, precision="int8").predict("sentence_classification_head", pairs)
     assert 0 < (full - small).abs().max() < 0.2
     hub = RobertaHub.from_pretrained(folder)
-    refused(r"answers by sentence_classification_head alone: ask the checkpoint", hub.extract_features, ["good"])
+    refused(r"only has sentence_classification_head: use the checkpoint", hub.extract_features, ["good"])
     refused("to which no head can be added: open its", hub.register_classification_head, "other", num_classes=2)
     refused(r"exported without its masked-LM head", hub.fill_mask, "a <mask>")
     message = r"--precision bf16: .* which has fp32 or int8"
@@ -153,11 +153,11 @@ def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(expo
         refused(match, RobertaHub.from_pretrained, folder, error=error, **options)
 
     (folder / "roberta.json").write_text(json.dumps({"version": 1, "head": {}}))  # the other keys may be others, too
-    refuse(ValueError, r"is of another version .* it has version 1\. Please export the checkpoint again")
+    refuse(ValueError, r"is from another version .* it has version 1\. Please export the checkpoint again")
     (folder / "roberta.json").write_text(facts[:20])
     refuse(ValueError, r"roberta\.json is not valid JSON .* export the checkpoint again")
     for part, value, why in (
-        ("head", {"name": "a", "kind": "token", "num_outputs": 3}, "graph is not that of a head of the kind token"),
+        ("head", {"name": "a", "kind": "token", "num_outputs": 3}, "graph does not have a head of the kind token"),
         ("head", {"name": "a", "kind": "classification", "num_outputs": 4}, "graph has 3 outputs instead of 4"),
         ("head", None, "not subscriptable"),
         ("trained_on", ["MNLI"], r"trained_on is \['MNLI'\]"),
@@ -179,12 +179,12 @@ def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(expo
         refuse(FileNotFoundError, rf"onnx has no {re.escape(path.name)}: export the checkpoint again")
         path.write_bytes(content)
     (folder / "roberta.json").unlink()
-    refuse(ValueError, r"has a graph and no roberta\.json, as other programs export it: give the folder that it was")
+    refuse(ValueError, r"has a graph and no roberta\.json, as in exports of other programs: give the folder")
     (folder / "roberta.json").write_text(facts)
     refused("onnx holds a model in the format onnx, from which nothing can be converted: give", read_any, folder)
     for read in (read_any, RobertaHub.from_pretrained):
         refused("is one of several files of a model: give their folder", read, folder / "model.onnx")
-    message = "brings its vocabulary and tokenizer along: leave --data and --tokenizer out"
+    message = "has its own vocabulary and tokenizer: leave --data and --tokenizer out"
     refuse(ValueError, message, tokenizer=tmp_path)
 
 
@@ -235,7 +235,7 @@ def test_a_model_of_vectors_has_a_graph_of_vectors(tmp_path):
     found = [each["embedding"] for each in iterate_predictions(PredictSettings(model=folder), TEXTS)]
     torch.testing.assert_close(torch.tensor(found), wanted, **TOLERANCE)
     refused("is an ONNX model with the pooling max: leave --pooling mean out", hub.embed, TEXTS, pooling="mean")
-    refused(r"answers by vectors of texts alone: ask the checkpoint", hub.extract_features, TEXTS)
+    refused(r"only has vectors of texts: use the checkpoint", hub.extract_features, TEXTS)
     refused(r"exported without its masked-LM head", hub.fill_mask, "a <mask>")
     card = (folder / "README.md").read_text()
     assert "pipeline_tag: feature-extraction" in card and "`sentence_embedding`, a vector for each text" in card

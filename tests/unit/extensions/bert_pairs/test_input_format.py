@@ -83,7 +83,7 @@ def test_the_log_counts_what_does_not_look_like_sentences(tiny_data_bin, tmp_pat
         load(make_task(tmp_path, input_format="sentence-pair"))
     assert "10 sentences of 130 tokens in 7 documents" in caplog.text
     assert "5 documents are one sentence" in caplog.text and "1 are empty and left out" in caplog.text
-    assert "1 sentences are longer than 28 tokens" in caplog.text
+    assert "1 sentences are longer than the 28 tokens of a pair" in caplog.text
     assert "only 25.0% of the pairs are consecutive, not half: too many documents are one line. Bin" in caplog.text
     caplog.clear()
     write_lines(tmp_path, tiny_data_bin, [90, 90, 90, 5, 5], [90, 90, 90, 5, 5])

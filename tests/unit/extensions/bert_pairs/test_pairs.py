@@ -217,7 +217,7 @@ def test_a_pair_has_its_separators_and_segments(tmp_path):
     ("second", "message"),
     [
         ([13, 31, 2], r"token id 31 in item 1 \(line 2"),
-        ([13, 2, 14, 2], r"item 1 \(line 2 of the text\).*holds 2 of them"),
+        ([13, 2, 14, 2], r"item 1 \(line 2 of the text\).*this line has 2"),
     ],
 )
 def test_an_unknown_id_and_another_end_of_sentence_are_refused_with_their_line(tmp_path, second, message):

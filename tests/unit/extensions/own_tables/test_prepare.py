@@ -341,7 +341,7 @@ def tagged(**changes):
         ("tagging", tagged(tags=["b-x", "O"]), {}, r"line 3, word 1: the tag 'b-x' is neither O nor B-TYPE.*, as 'B-X' is"),
         ("tagging", tagged(tokens=[]), {}, r"line 3: the column 'tokens' is an empty list"),
         ("tagging", tagged(tokens="a b"), {}, r"line 3: the column 'tokens' must be a list, found 'a b'"),
-        ("tagging", tagged(tags=None), {}, r"line 3: there are no tags, which only a test table may lack.* --label-column"),
+        ("tagging", tagged(tags=None), {}, r"line 3: there are no tags, and only a test table may omit them.* --label-column"),
         ("tagging", tagged(tags="B-X O"), {}, r"line 3: the column 'tags' must be a list, found 'B-X O'"),
         ("tagging", tagged(tags=["O", 3]), {}, r"line 3: the tags \(tags\) are numbers, such as 3.* --label-names O B-PER"),
         ("tagging", tagged(), {"label_column": ("ner",)}, r"line 1: there is no column 'ner'.* --label-column"),
@@ -601,7 +601,7 @@ def test_names_of_a_file_are_the_labels_and_minus_one_is_none(prepare_table, tmp
     ]
     assert sorted(numbers) == [0] * 10 + [1] * 10 + [2] * 10
     assert "label" not in prepared.split("test").columns and len(prepared.split("test")) == 3
-    assert "row 4: the label is -1, which stands for no label: 10 of 40 rows of the table have none" in caplog.text
+    assert "row 4: the label is -1, which means no label: 10 of 40 rows of the table have no label" in caplog.text
     assert "test.parquet: every row has the label -1" in caplog.text
     assert "are labels from 0 on: yes, maybe, no, never (the schema of train.parquet)" in caplog.text
     with pytest.raises(ValueError, match=r"test\.parquet: every row has the label -1.* name another table by --valid"):
@@ -625,7 +625,9 @@ def test_numbers_of_several_labels_and_of_tags_have_names(prepare_table, tmp_pat
     columns = np.concatenate([np.asarray(prepared.split(name).columns["labels"]) for name in ("train", "valid")])
     assert len(columns) == 40 and columns.sum(axis=0).tolist() == [20, 10, 10]
     two = [{"text": f"row {n}", "label": ([0, 1], [1], [0], [])[n % 4]} for n in range(40)]
-    with pytest.raises(ValueError, match=r"line 2: \[1\] .* is not a vector of 2 numbers.* give --label-names joy fear"):
+    with pytest.raises(
+        ValueError, match=r"line 2: \[1\] .* is not a vector of 2 numbers.* give --label-names joy fear"
+    ):
         prepare_table("multi-label", rows=two, labels=("joy", "fear"))
     vectors = [{"text": f"row {n}", "label": ([0, 1], [1, 0])[n % 2]} for n in range(40)]
     prepare_table("multi-label", rows=vectors, labels=("joy", "fear"))

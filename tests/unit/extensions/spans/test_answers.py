@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.extensions.spans.answers import NO_PLACE, SquadAnswer, place_answer, parse_answers
+from roberta_plugin.extensions.spans.answers import NO_PLACE, SquadAnswer, parse_answers, place_answer
 from roberta_plugin.extensions.spans.benchmarks import examples
 from roberta_plugin.extensions.spans.kind import QuestionAnswering
 from roberta_plugin.extensions.spans.options import SquadOptions
@@ -135,7 +135,7 @@ def test_a_row_without_answers_is_impossible_in_squad_2_alone(tmp_path):
     path.write_text(json.dumps({"data": [{**ROW, "answers": {"text": [], "answer_start": []}}]}))
     (found,) = examples("squad2", "train", [path], SquadOptions())
     assert found.target == ()
-    with pytest.raises(ValueError, match="is impossible to answer, as only SQuAD 2"):
+    with pytest.raises(ValueError, match="has is_impossible true, which only SQuAD 2"):
         list(examples("squad1", "train", [path], SquadOptions()))
 
 

@@ -95,7 +95,7 @@ BAD = {
         "has 1 answers and is_impossible true",
     ),
     "2.0 read as 1.1": ("squad1", [IMPOSSIBLE], "use the task squad2"),
-    "1.1 read as 2.0": ("squad2", [question("squad1", "q", [answer("cat", 4)])], "lacks is_impossible.*task squad1"),
+    "1.1 read as 2.0": ("squad2", [question("squad1", "q", [answer("cat", 4)])], "has no is_impossible.*task squad1"),
     "twice": ("squad2", [IMPOSSIBLE] * 2, "question 'q' is there twice"),
     "a number twice": ("squad1", [{**question("squad1", "q", [answer("cat", 4)]), "id": 262}] * 2, "'262' is there tw"),
     "no id": ("squad2", [{"question": "?"}], r"article 1, paragraph 1, question 1 lacks id"),
@@ -298,5 +298,5 @@ def test_answers_that_fit_no_window_are_counted(tmp_path, caplog):
         write_json(dev / "raw" / "dev-v2.0.json", [{"context": f"{words} good", "qas": entries}])
         write_prepared(dev, raw=dev / "raw")
     train, valid = (record.message for record in caplog.records if "fit into no window" in record.message)
-    assert train.startswith("train: the answers to 1 of 2 questions fit into no window, so that all their windows are ")
+    assert train.startswith("train: the answers to 1 of 2 questions fit into no window, so that their windows are ")
     assert valid.startswith("valid: the answers to 1 of 2 questions fit into no window, so that no model can find them")

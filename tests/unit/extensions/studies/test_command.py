@@ -22,7 +22,7 @@ Table 1, small - static against dynamic masking: 2 variants x 3 seeds, equal tok
 | dynamic | 3,906 | 1,024 | 4e+06 | ? | 0.003 | 5.15e+13 |
 
 probe ppl: perplexity
-The data is not here: tokens are those of full blocks.
+The data is not here: tokens are counted for full blocks.
 6 pretrainings of 23,436 updates and 3.09e+14 FLOPs in all
 """
 LARGE = """\
@@ -36,7 +36,7 @@ Table 1, static against dynamic masking: 2 variants x 4 seeds, equal tokens
 probe squad2: fine-tuning
 probe MNLI: fine-tuning
 probe SST-2: fine-tuning
-The data is not here: tokens are those of full blocks.
+The data is not here: tokens are counted for full blocks.
 8 pretrainings of 63,964,840 updates and 6.3e+20 FLOPs in all
 """
 
@@ -75,7 +75,7 @@ def test_a_damaged_record_is_named(tmp_path, capsys, content):
     for options in (["--dry-run"], []):
         assert main(["study", str(study), "--output-dir", str(tmp_path / "out"), *options]) == 2
         error = capsys.readouterr().err
-        assert "study.json" in error and "delete it, if the study file and its data are as they were" in error
+        assert "study.json" in error and "delete it if the study file and its data are unchanged" in error
 
 
 @pytest.mark.parametrize("name", ["retries", "gpus-per-run"])

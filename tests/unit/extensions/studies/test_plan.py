@@ -76,14 +76,14 @@ def test_table_3_is_equal_in_tokens_as_the_paper_has_it(tmp_path, data):
     base = {**FIXED, "data": "nowhere"}  # an epoch here is too short for such batches
     plans = plans_of(tmp_path, data, variants=variants, base=base, budget={"equal": "tokens"})
     assert plans["8K"].totals["tokens"] / plans["2K"].totals["tokens"] == pytest.approx(0.992)
-    with pytest.raises(ValueError, match=r"equal tokens, and .* would get .* 0\.8 % more \(tolerance 0\.5 %\)"):
+    with pytest.raises(ValueError, match=r"equal tokens, but .* would get .* 0\.8 % more \(tolerance 0\.5 %\)"):
         plans_of(tmp_path, data, variants=variants, base=base, budget={"equal": "tokens", "tolerance": "0.005"})
 
 
 def test_batches_of_more_than_an_epoch_are_not_equal(tmp_path, data):
     """The last update of an epoch has the batches that are left: here it has all of them."""
     variants = {"4": {"update-freq": "1", "max-update": "3200"}, "128": {"update-freq": "32", "max-update": "100"}}
-    with pytest.raises(ValueError, match="equal tokens, and 4 would get"):
+    with pytest.raises(ValueError, match="equal tokens, but 4 would get"):
         plans_of(tmp_path, data, variants=variants, base=FIXED, budget={"equal": "tokens"})
     plans = plans_of(tmp_path, data, variants={"whole": {"update-freq": "1000"}})
     assert plans["whole"].size.tokens == pytest.approx(plans["whole"].size.tokens_in_epoch)
@@ -97,7 +97,7 @@ def test_on_the_cpu_a_run_has_one_process_whatever_the_gpus(tmp_path, data):
 
 def test_unequal_budgets_are_refused(tmp_path, data):
     variants = {"a": {"max-update": "100"}, "b": {"max-update": "130"}}
-    with pytest.raises(ValueError, match=r"at equal updates, and b would get 130 where a gets 100, 30\.0 % more"):
+    with pytest.raises(ValueError, match=r"at equal updates, but b would get 130 and a 100: 30\.0 % more"):
         plans_of(tmp_path, data, variants=variants, base=FIXED, budget={"equal": "updates"})
 
 
@@ -107,7 +107,7 @@ def test_unequal_budgets_are_refused(tmp_path, data):
         ({"variants": {"a": {"lrr": "1"}}}, "--lrr is unknown: the nearest is --lr"),
         (
             {"variants": {"a": {"max-update": "5"}}},
-            "max-update is set, .* amount under budget .*: leave out one of them; an empty",
+            "max-update is set, .* amount under budget .*: leave out one of them. An empty",
         ),
         (
             {"variants": {"a": {"lr-scheduler": "fixed"}}, "budget": {"equal": "tokens"}},
@@ -116,11 +116,11 @@ def test_unequal_budgets_are_refused(tmp_path, data):
         ({"variants": {"a": None}, "budget": {"equal": "tokens"}}, "the variant a: it has no end: give max-update"),
         (
             {"variants": {"a": {"max-epoch": "1"}}},
-            "variant a: it sets --max-epoch, by which a run has other updates than planned",
+            "variant a: it sets --max-epoch, with which a run has other updates than planned",
         ),
         (
             {"variants": {"a": {"grow-tokens-per-sample": "0:16 9:32"}}},
-            "variant a: it sets --grow-tokens-per-sample, .*planned or no result: leave it out",
+            "variant a: it sets --grow-tokens-per-sample, .*planned or no result: omit it",
         ),
         ({"variants": {"a": {"patience": "1"}}}, "variant a: it sets --patience"),
         ({"variants": {"a": {"no-save": "true"}}}, "variant a: it sets --no-save"),
@@ -149,7 +149,7 @@ def test_options_that_cannot_work_are_refused(tmp_path, data, content, message):
 )
 def test_what_is_wrong_with_a_variant_is_named_with_its_line(tmp_path, data, content, option):
     (tmp_path / "common.yaml").write_text("train:\n  lrr: 1\n")
-    with pytest.raises(ValueError, match=r"the variant|is set, and") as refused:
+    with pytest.raises(ValueError, match=r"the variant|is set, but") as refused:
         plans_of(tmp_path, data, **content)
     if option is None:
         assert str(refused.value).startswith(f"{tmp_path / 'common.yaml'}, line 2: the variant a: ")

@@ -16,7 +16,7 @@ REPORT = """\
 # A tiny study
 
 Equal updates, seeds 1, 2. Each entry is the median (smallest to largest) of n seeds of pretraining. The paper's
-numbers are of its own models and data. Pairs are tested by Games and Howell 1976, perplexity in bits per token.
+numbers are for its own models and data. Pairs are tested by Games and Howell 1976, perplexity in bits per token.
 
 | variant | updates | tokens/update | tokens | epochs | lr | FLOPs |
 | --- | --- | --- | --- | --- | --- | --- |

@@ -90,7 +90,11 @@ def test_all_data_must_have_one_vocabulary(tmp_path, data):
     ("probe", "error", "message"),
     [
         ({"kind": "perplexity", "split": "test"}, FileNotFoundError, r"test\.idx does not exist"),
-        ({"kind": "perplexity", "tokens-per-sample": "128"}, ValueError, "a has 64 positions, and sequences up to 128"),
+        (
+            {"kind": "perplexity", "tokens-per-sample": "128"},
+            ValueError,
+            "a has 64 positions, but sequences have up to 128",
+        ),
         ({"kind": "fine-tuning", "raw": "none"}, FileNotFoundError, "raw none does not exist"),
         ({"kind": "fine-tuning", "raw": "."}, FileNotFoundError, r"holds no train\.tsv"),
         ({"kind": "fine-tuning"}, ValueError, r"study\.yaml, line \d+: probes, probe: raw is missing"),

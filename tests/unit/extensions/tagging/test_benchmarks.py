@@ -187,7 +187,7 @@ def test_json_lines(tmp_path):
 def test_a_test_file_may_lack_tags(tmp_path):
     assert read(tmp_path, "a\nb\n\nc\n", needs_tags=False)[0].target is None
     assert read(tmp_path, '{"tokens": ["a"]}', name="t.jsonl", needs_tags=False)[0].target is None
-    with pytest.raises(ValueError, match=r"train\.txt, line 1: there are no tags, which only a test file may lack"):
+    with pytest.raises(ValueError, match=r"train\.txt, line 1: there are no tags, and only a test file may omit them"):
         read(tmp_path, "a\nb\n")
 
 
@@ -198,7 +198,7 @@ FIRST = '{"tokens": ["a"], "tags": ["O"]}\n'
     ("text", "options", "message"),
     [
         ("a O\nb B-X x\n", {}, "line 2 has 3 columns, and the first line 2: 'b B-X x'"),
-        ("a O\n# id 1\n", {}, "line 2 has 3 columns, and the first line 2: '# id 1'. Correct the line; columns are"),
+        ("a O\n# id 1\n", {}, "line 2 has 3 columns, and the first line 2: '# id 1'. Correct the line. Columns are"),
         ("a\tO\nb\t\n", {}, "line 2: the tag of 'b' is empty"),
         ("a O\n", {"tags_column": "3"}, "--tags-column 3, but the first line has 2 columns"),
         ("a O\n", {"tags_column": "ner"}, "--tags-column ner, but the first line names the columns a, O"),
@@ -210,7 +210,7 @@ FIRST = '{"tokens": ["a"], "tags": ["O"]}\n'
         (FIRST + "{", {}, "line 2: it is not valid JSON"),
         (FIRST + "[" * 100_000, {}, "line 2: it is not valid JSON"),
         (FIRST + "[1]", {}, "line 2: expected a JSON object, found [1]"),
-        (FIRST + '{"text": "a"}', {}, "line 2 lacks the field tokens"),
+        (FIRST + '{"text": "a"}', {}, "line 2 has no field tokens"),
         (FIRST + '{"tokens": "a", "tags": ["O"]}', {}, "line 2: tokens must be a list, found 'a'"),
         (FIRST + '{"tokens": ["a", "b"], "tags": ["O"]}', {}, "line 2 has 2 words and 1 tags"),
         (

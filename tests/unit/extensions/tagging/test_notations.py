@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.extensions.tagging.notations import are_entity_tags, unified
+from roberta_plugin.extensions.tagging.notations import are_entity_tags, unify
 from roberta_plugin.finetuning.examples import Example
 
 
@@ -16,7 +16,7 @@ def read(*lines, name="f.txt", other=None, **options):
         return [Example(Path(name), 1 + 9 * n, "", tuple("w" * len(each)), tuple(each)) for n, each in enumerate(tags)]
 
     splits = {"train": examples(lines, name), **({} if other is None else {"valid": examples(other, "dev.txt")})}
-    found = unified(splits, **{"scheme": None, "option": "--label-column", **options})
+    found = unify(splits, **{"scheme": None, "option": "--label-column", **options})
     return [" ".join(each.target) for sentences in found.values() for each in sentences]
 
 
@@ -77,7 +77,7 @@ def test_what_becomes_of_tags_is_said(caplog):
         (
             "N V N A N V D N O",
             {},
-            "line 1: the tag 'N' has no letter.* 'O' is a tag, but of 1 of 9 words only.*--scheme io",
+            "line 1: the tag 'N' has no letter.* only 1 of 9 words have the tag 'O'.*--scheme io",
         ),
         ("NOUN VERB", {"scheme": "iob2"}, "line 1: the tag 'NOUN' is neither"),
         ("NN O", {"needs_entities": True}, "line 1: the tag 'NN' is neither"),

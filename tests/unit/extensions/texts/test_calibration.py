@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from roberta_plugin.extensions.texts.classification import fit_temperature, losses, reliability, apply_temperature
+from roberta_plugin.extensions.texts.classification import apply_temperature, fit_temperature, losses, reliability
 
 
 def example(seed, *, scale=3.0, num_classes=3):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.extensions.summaries import kind as summary
-from roberta_plugin.extensions.summaries.benchmarks import examples, files, parted
+from roberta_plugin.extensions.summaries.benchmarks import examples, files, separate_sentences
 from roberta_plugin.extensions.summaries.documents import oracle, words
 from roberta_plugin.extensions.summaries.layout import sentences_of
 from roberta_plugin.extensions.summaries.options import SummariesOptions
@@ -183,9 +183,9 @@ def test_a_text_is_split_into_sentences_and_a_list_is_kept(tmp_path):
 
 
 def test_sentences_that_are_run_together_are_parted_and_numbers_and_names_are_not():
-    found = sentences_of(parted('It fell to 3.5%.The U.S.A. rose."Why?" he said.'))
+    found = sentences_of(separate_sentences('It fell to 3.5%.The U.S.A. rose."Why?" he said.'))
     assert found == ["It fell to 3.5%.", "The U.S.A. rose.", '"Why?" he said.']
-    assert parted("\u0434\u0430.\u041d\u0435\u0442") == "\u0434\u0430.\n\u041d\u0435\u0442"
+    assert separate_sentences("\u0434\u0430.\u041d\u0435\u0442") == "\u0434\u0430.\n\u041d\u0435\u0442"
 
 
 def test_compressed_files_fields_and_names_of_files(tmp_path):
@@ -212,7 +212,7 @@ def test_a_test_document_may_have_no_summary_and_an_id_is_the_number_of_the_line
             {"id": 1, "summary": "x"},
             r"line 2: there is no column 'text'; there are 'id', 'summary'. .* by --text-field",
         ),
-        ({"id": 1, "text": "x"}, r"line 2 lacks 'summary': add the summary, or name its field by --summary-field"),
+        ({"id": 1, "text": "x"}, r"line 2 has no 'summary': add the summary, or name its field by --summary-field"),
         ({"id": 1, "text": " ", "summary": "x"}, r"line 2: text is empty"),
         ({"id": 1, "text": [], "summary": "x"}, r"line 2: text has no sentence"),
         ({"id": 1, "text": ["a", 3], "summary": "x"}, r"line 2: text, sentence 2 must be a text, found 3"),
@@ -277,7 +277,7 @@ def test_cnn_dailymail_in_hugging_faces_form_is_that_of_the_stories(tmp_path):
     for split, message in (
         ("train", r"00001-of-00002.parquet, row 1: the id '0' .*00000-of-00002.parquet, row 1 already"),
         ("test", r"test.jsonl, line 2: there is no column 'article'; there are 'text', 'id'. .* of the task"),
-        ("valid", r"line 1 lacks 'highlights': add the summary, or take the task summaries and"),
+        ("valid", r"line 1 has no 'highlights': add the summary, or use the task summaries and"),
     ):
         with pytest.raises(ValueError, match=message):
             read(tmp_path, "cnn_dailymail", split)
