@@ -1,8 +1,8 @@
-"""The files of a trained model: what a path is, its checkpoint, dict.txt, tokenizer and labels.
+"""The files of a trained model: the format of a path, and its checkpoint, dict.txt, tokenizer and labels.
 
-fairseq's released archives lack GPT-2's two files, encoder.json and vocab.bpe: fairseq downloads them into its cache
-when a model is first used. They are looked for in the same cache, and otherwise downloaded into it, without the
-packages that fairseq's own download needs.
+fairseq's released archives do not contain GPT-2's two files, encoder.json and vocab.bpe: fairseq downloads them into
+its cache when a model is first used. Here they are looked for in the same cache, and otherwise downloaded into it,
+without the packages that fairseq's own download needs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHA256 = {
     "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
     "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
 }
-_SECONDS = 30.0  # without an answer
+_SECONDS = 30.0  # longest wait for an answer
 
 
 def format_of(path: Path) -> str | None:
@@ -52,25 +52,33 @@ def format_of(path: Path) -> str | None:
     Raises:
         ValueError: for files that are not a model by themselves, or of a format whose extension is not installed.
     """
-    if path.is_file() and path.name.endswith(_ARCHIVES):
-        return "fairseq"
+    if path.is_file():
+        return _format_of_file(path)
     folders = (path, path / "checkpoints")
     has_checkpoint = any((folder / name).is_file() for folder in folders for name in CHECKPOINT_NAMES)
-    if (path.is_file() and path.suffix == ".pt") or has_checkpoint or (path / RUNS / "report.json").is_file():
+    if has_checkpoint or (path / RUNS / "report.json").is_file():  # the folder of a run, or of a fine-tuning
         return "checkpoint"
-    if any(path.name in (*each.marks, *each.weights) for each in FORMATS.values()) and path.is_file():
-        raise ValueError(f"{path} is one of several files of a model: give their folder, {path.parent}.")
-    if path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS):
-        return "huggingface"
     _check_is_installed(path)
     found = {name: each for name, each in FORMATS.items() if any((path / mark).is_file() for mark in each.marks)}
     is_foreign = (path / CONFIG).is_file() or any(each.is_hugging_face for each in found.values())
-    if is_foreign and not any(each.own_mark and (path / each.own_mark).is_file() for each in found.values()):
-        return "huggingface"  # whatever else it has
+    is_own = any(each.own_mark and (path / each.own_mark).is_file() for each in found.values())
+    if is_foreign and not is_own:  # config.json, perhaps beside modules.json or somebody's model.onnx
+        return "huggingface"
     for each in found.values():
-        if each.why_not_alone:
+        if each.why_not_alone:  # adapter_config.json without the model
             raise ValueError(f"{path} {each.why_not_alone.format(path=path)}")
     return next(iter(found), None)
+
+
+def _format_of_file(path: Path) -> str | None:
+    """As `format_of`, for a file."""
+    if path.name.endswith(_ARCHIVES):
+        return "fairseq"
+    if path.suffix == ".pt":
+        return "checkpoint"
+    if any(path.name in (*each.marks, *each.weights) for each in FORMATS.values()):  # adapter_model.safetensors
+        raise ValueError(f"{path} is one of several files of a model: give their folder, {path.parent}.")
+    return "huggingface" if path.suffix == ".safetensors" or path.name == OLD_WEIGHTS else None
 
 
 def _check_is_installed(path: Path) -> None:
@@ -84,8 +92,8 @@ def _check_is_installed(path: Path) -> None:
 def find_checkpoint(folder: Path, name: str | None) -> Path:
     """The checkpoint called `name` in `folder`; by default, the result of its run, or the first of the usual names.
 
-    `folder` may also be the checkpoint itself, the folder of a run, whose subfolder checkpoints/ holds it, or the
-    output folder of a finished `roberta finetune`, whose best run is taken.
+    `folder` may also be the checkpoint itself, the folder of a run with a subfolder checkpoints/, or the output folder
+    of a finished `roberta finetune`, whose best run is used.
     """
     if name is None and folder.is_file():
         return folder
@@ -119,12 +127,12 @@ def best_of_finetuning(folder: Path) -> Path | None:
     """The checkpoint of the best run of a finished `roberta finetune`, by its --output-dir; None if it is not one.
 
     Raises:
-        FileNotFoundError: if it is that of a cross-validation, with a model for each fold.
+        FileNotFoundError: if it is a cross-validation, with a model for each fold.
     """
     folds = sorted(folder.glob("fold-*-of-*"), key=lambda path: (len(path.name), path.name))
     if folds:
         raise FileNotFoundError(
-            f"{folder} is a cross-validation, whose folds have a model each: give one of them, such as {folds[0]}, or "
+            f"{folder} is a cross-validation, with a model for each fold: give one of them, such as {folds[0]}, or "
             "fine-tune without --folds."
         )
     report = folder / RUNS / "report.json"
@@ -137,12 +145,12 @@ def best_of_finetuning(folder: Path) -> Path | None:
 
 
 def finetuning_folder(checkpoint: Path) -> Path | None:
-    """The folder of the `roberta finetune` that a checkpoint is of; None if it is of none."""
+    """The folder of the `roberta finetune` that trained a checkpoint; None if there is no such folder."""
     return RunFiles.around(checkpoint).output_dir
 
 
 class OwnResults(NamedTuple):
-    """What an evaluation says of a checkpoint."""
+    """The results of an evaluation for one checkpoint."""
 
     metrics: dict[str, float]
     num_runs: int
@@ -154,10 +162,10 @@ class OwnResults(NamedTuple):
 
 
 def own_results(checkpoint: Path, split: str) -> OwnResults:
-    """The results of a checkpoint on a split; empty without an evaluation of it.
+    """The results of a checkpoint on a split; empty if it was not evaluated.
 
-    The evaluation is that of its `roberta finetune`, or that in the folder results beside the checkpoint. Either folder
-    may have been moved.
+    The evaluation is in the folder of its `roberta finetune`, or in the folder results beside the checkpoint. Either
+    folder may have been moved.
 
     Raises:
         ValueError: naming the file, if no evaluation could have written it.
@@ -187,7 +195,7 @@ def own_results(checkpoint: Path, split: str) -> OwnResults:
 
 
 def decisions_of(checkpoint: Path) -> dict[str, float]:
-    """The numbers by which a fine-tuned checkpoint decides, found on its development set; {} if there are none."""
+    """The numbers by which a fine-tuned checkpoint decides, found on its development set; {} if it has none."""
     metrics = own_results(checkpoint, DEVELOPMENT).metrics
     return {name: metrics[name] for name in deciding_numbers() if name in metrics}
 
@@ -197,9 +205,9 @@ def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.Path
     candidates = [Path(data)] if data is not None else [checkpoint.parent]
     if data is None:
         trained_on = saved_options(state)[0].get("data")
-        trained_on = trained_on[0] if isinstance(trained_on, list) and trained_on else trained_on  # as of 2019
+        trained_on = trained_on[0] if isinstance(trained_on, list) and trained_on else trained_on  # a list in 2019
         candidates += data_folders(str(trained_on))[:1] if trained_on else []
-    # A relative path counts from the folder in which the training was started, which is mostly above its checkpoints.
+    # A relative path begins in the folder where the training was started, which is usually above its checkpoints.
     above = [] if data is not None else [up / candidates[-1] for up in checkpoint.absolute().parents]
     for folder in (*candidates, *above):
         for path in (folder / "dict.txt", folder / "input0" / "dict.txt"):
@@ -212,9 +220,9 @@ def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.Path
 
 
 def find_tokenizer(checkpoint: Path, dictionary: Path, folder: str | os.PathLike[str] | None) -> Tokenizer:
-    """The tokenizer of `folder` if given, else that of `tokenizer_folder`, or GPT-2's for fairseq's released models.
+    """The tokenizer in `folder` if given, else in `tokenizer_folder`, or GPT-2's for fairseq's released models.
 
-    For the word `whitespace`, it is that of the words in `dictionary`.
+    For the word `whitespace`, it is made of the words in `dictionary`.
     """
     if folder is not None:
         return load_tokenizer(folder, symbols=Vocabulary.load(dictionary).symbols if is_meant(folder) else None)
@@ -227,22 +235,23 @@ def find_tokenizer(checkpoint: Path, dictionary: Path, folder: str | os.PathLike
 
 
 def tokenizer_folder(checkpoint: Path, dictionary: Path) -> Path:
-    """The folder of a model's tokenizer: that of dict.txt, the one above, or the checkpoint's."""
+    """The folder of a model's tokenizer: the folder of dict.txt, the one above it, or the checkpoint's."""
     above = [dictionary.parent.parent] if dictionary.parent.name == "input0" else []
     candidates = [dictionary.parent, *above, checkpoint.parent]
     for candidate in candidates:
         if has_tokenizer(candidate):
             return candidate
     raise FileNotFoundError(
-        f"No tokenizer for {checkpoint}: looked in {', '.join(dict.fromkeys(map(str, candidates)))}. A model needs the "
-        "very files that it was trained with; for fairseq's released RoBERTa they are encoder.json and vocab.bpe of "
-        f"GPT-2 ({GPT2_FILES}). Put them beside dict.txt, or name their folder by --tokenizer (tokenizer=...). "
+        f"No tokenizer for {checkpoint}: looked in {', '.join(dict.fromkeys(map(str, candidates)))}. A model needs "
+        "exactly the files that it was trained with; for fairseq's released RoBERTa they are encoder.json and "
+        f"vocab.bpe of GPT-2 ({GPT2_FILES}). Put them beside dict.txt, or name their folder by --tokenizer "
+        "(tokenizer=...). "
         f"{WORDS_ALONE}"
     )
 
 
 def check_bpe(bpe: str | None, tokenizer: Tokenizer) -> None:
-    """Refuse fairseq's `bpe` argument if it names another kind of tokenizer than the one that was found."""
+    """Refuse fairseq's `bpe` argument if it names another kind of tokenizer than the model's."""
     entry = TOKENIZERS.get(tokenizer.name)
     if bpe is not None and (entry is None or entry.fairseq_bpe != bpe):
         raise ValueError(
@@ -254,8 +263,8 @@ def check_bpe(bpe: str | None, tokenizer: Tokenizer) -> None:
 def training_data(state: Mapping[str, Any], dictionary: Path) -> dict[str, Any]:
     """The training data of a fine-tuned checkpoint, in the form of `finetuning/identity.py`; empty for others.
 
-    Of fairseq's own sentence_prediction, labels are the lines of label/dict.txt in the folder of the data; those of the
-    released roberta.large.mnli are known.
+    For fairseq's own sentence_prediction, labels are the lines of label/dict.txt in the folder of the data; the labels
+    of the released roberta.large.mnli are known.
     """
     if record := identity.read_record(state):
         return record
@@ -270,7 +279,7 @@ def training_data(state: Mapping[str, Any], dictionary: Path) -> dict[str, Any]:
 
 
 def is_of_gpt2(vocabulary: Vocabulary) -> bool:
-    """Whether the symbols are the 50,257 ids of GPT-2's encoder.json, as in fairseq's released models."""
+    """True if the symbols are the 50,257 ids of GPT-2's encoder.json, as in fairseq's released models."""
     listed = [symbol for symbol in vocabulary.symbols[len(SPECIALS) : vocabulary.num_binarized]]
     numbers = {symbol for symbol in listed if symbol.isdigit()}
     return len(numbers) > 50_000 and all(symbol in numbers or symbol.startswith((MADE_UP, "<")) for symbol in listed)
@@ -280,13 +289,13 @@ def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
     """The tokenizer of fairseq's released models.
 
     Raises:
-        FileNotFoundError: if the files are neither in fairseq's cache nor can be downloaded; names both.
+        FileNotFoundError: naming both files, if they are not in fairseq's cache and cannot be downloaded.
     """
     paths: list[Path] = []
     for name in FILES:
         try:
             wanted = _in_cache(name)
-            # fairseq appends the ETag of the server's answer, and writes a .json with the address beside each file.
+            # fairseq appends the server's ETag to names, and writes a .json with the address beside each file.
             cached = (path for path in sorted(wanted.parent.glob(f"{wanted.name}*")) if path.suffix != ".json")
             path = next((path for path in cached if path.is_file() and sha256_of_file(path) == SHA256[name]), None)
             if path is None:
@@ -294,10 +303,10 @@ def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
             paths.append(path or wanted)
         except (OSError, ValueError) as error:  # no network, a cache that cannot be written, another file there
             raise FileNotFoundError(
-                f"{folder} has no tokenizer: fairseq's archives lack GPT-2's encoder.json and vocab.bpe, and {name} "
-                f"could not be downloaded ({error}). Download {GPT2_FILES}/encoder.json and {GPT2_FILES}/vocab.bpe "
-                "on a machine that can, and put both beside the unpacked model.pt and dict.txt; or give a folder with "
-                "these two and dict.txt as --data."
+                f"{folder} has no tokenizer: fairseq's archives do not contain GPT-2's encoder.json and vocab.bpe, and "
+                f"{name} could not be downloaded ({error}). Download {GPT2_FILES}/encoder.json and "
+                f"{GPT2_FILES}/vocab.bpe on a machine that can, and put both beside the unpacked model.pt and "
+                "dict.txt; or give a folder with both and dict.txt as --data."
             ) from error
     return read_files(*paths)
 
@@ -310,24 +319,24 @@ def _in_cache(name: str) -> Path:
 
 
 def download(url: str, path: Path, *, sha256: str = "") -> None:
-    """Download a file, with a progress bar; it appears when it is whole, by its hash or else by its size.
+    """Download a file, with a progress bar. It appears when it is complete, by its hash or else by its size.
 
     Raises:
-        ValueError: if the file is another than that of the hash, or not whole.
-        OSError: without a connection, or room on the disk.
+        ValueError: if the file has another hash, or is not complete.
+        OSError: if there is no connection, or no room on the disk.
     """
     import torch
 
     path.parent.mkdir(parents=True, exist_ok=True)
     seconds = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_SECONDS)  # torch's function waits for ever
+    socket.setdefaulttimeout(_SECONDS)  # torch's function waits forever
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
             part = Path(folder, path.name)
             try:
                 torch.hub.download_url_to_file(url, os.fspath(part), hash_prefix=sha256 or None)
             except RuntimeError as error:  # another hash
-                raise ValueError(f"the answer of the server for {url} is another file") from error
+                raise ValueError(f"the server has another file at {url}") from error
             if not sha256:
                 with urllib.request.urlopen(urllib.request.Request(url, method="HEAD")) as answer:
                     size = int(answer.headers.get("Content-Length", part.stat().st_size))

@@ -3,10 +3,10 @@
     org/name, org/name@revision    of the Hugging Face hub: a snapshot in huggingface_hub's cache ($HF_HOME/hub)
     roberta.base, ...              fairseq's released archives: in torch's cache ($TORCH_HOME/hub/checkpoints)
 
-A file or folder of that name comes first. From the hub come config.json, weights in safetensors, the tokenizer's files
-and what modules.json and the index of the weights name: no code, and pickles (.bin, .pt) only where they are asked for.
-The library decides whether it asks the hub (HF_HUB_OFFLINE), which one (HF_ENDPOINT), and as whom (HF_TOKEN, or `hf
-auth login`).
+A file or folder of that name takes precedence. The files that are fetched from the hub are config.json, weights in
+safetensors, the tokenizer's files, and the files that modules.json and the index of the weights name: no code, and
+pickles (.bin, .pt) only if an option asks for them. Environment variables of the library decide if it uses the network
+(HF_HUB_OFFLINE), which hub (HF_ENDPOINT), and whose account (HF_TOKEN, or `hf auth login`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from roberta_plugin.conversion.settings import RECORD, CommonExportSettings
 from roberta_plugin.data.tokenizers import file_names
 from roberta_plugin.registry import FORMATS
 
-# name -> that of the same model at the hub; fairseq publishes no checksums of them, so their sizes are compared
+# name -> the model's name at the hub; fairseq publishes no checksums of its archives, so their sizes are compared
 ARCHIVES = {
     "roberta.base": "FacebookAI/roberta-base",
     "roberta.large": "FacebookAI/roberta-large",
@@ -51,17 +51,17 @@ _ALLOWED = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "merges.txt", "sentencepiece.bpe.model"),
 )
-_OURS = "model.pt"  # with `--to fairseq`
+_OURS = "model.pt"  # the weights of an export by `--to fairseq`
 _PICKLES = (OLD_WEIGHTS, f"{OLD_WEIGHTS}.index.json", "pytorch_model-*.bin", _OURS)
 _TOKEN = "log in by `hf auth login`, or set HF_TOKEN"
 
 
 def local_path(path: Path, *, allow_pickle: bool = False) -> Path:
-    """The path itself if it exists, or is no name of a model; else where the model of this name is, now.
+    """The path itself if it exists or is not the name of a model; else the place of that model, after fetching it.
 
     Raises:
-        FileNotFoundError: if there is no such model, or it can be had neither from the network nor from the cache.
-        ValueError: if its weights are of no form that may be read.
+        FileNotFoundError: if there is no such model, or neither the network nor the cache has it.
+        ValueError: if its weights have no form that may be read.
     """
     if path.exists():
         return path
@@ -88,7 +88,7 @@ def hub_name(path: Path) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """A hash of an archive, or of the files of a folder, or beside a file, that would be fetched from the hub."""
+    """A hash of an archive, or of the files in its folder that would be fetched from the hub."""
     folder = path if path.is_dir() else path.parent
     files = (each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
     of_model = {name for name in files if any(fnmatchcase(name, each) for each in (*_allowed(), *_PICKLES))}
@@ -107,11 +107,16 @@ def _texts() -> tuple[str, ...]:
 
 
 def _allowed() -> tuple[str, ...]:
-    """Patterns of the files that are fetched of any model."""
+    """Patterns of the files that are fetched from any model."""
     return (*_ALLOWED, *(pattern for each in FORMATS.values() for pattern in each.files))
 
 
 def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> Path:
+    """The folder of a model of the hub in the library's cache, after fetching it.
+
+    It takes up to three fetches, because files name other files: first the usual ones, then those that modules.json or
+    an index of weights names, and for an export of ours those of its format, such as model.onnx.
+    """
     name = f"{repository}@{revision}" if revision else repository
 
     def fetch(*patterns: str, commit: str | None = None) -> Path:
@@ -130,32 +135,32 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
         if named := _files_of_indexes(folder, has_pickles=allow_pickle):
             folder = fetch(*map(glob.escape, named), commit=folder.name)
         exported = [each for each in FORMATS.values() if each.own_mark and (folder / each.own_mark).is_file()]
-        if exported:  # by us; the graphs of others have the weights once more
+        if exported:  # graphs that others exported only repeat the weights
             folder = fetch(*_allowed(), *_texts(), *(file for each in exported for file in each.own_files))
         of_formats = (name for each in FORMATS.values() for name in each.weights)
         wanted = (WEIGHTS, *of_formats, *((OLD_WEIGHTS, _OURS) if allow_pickle else ()))
         if any((folder / f"{each}{end}").is_file() for each in wanted for end in ("", ".index.json")):
             return folder
         files = HfApi().list_repo_files(repository, revision=folder.name)
-    except Exception as error:  # of httpx, requests or the operating system, by the library's version
-        raise _explained(error, name, repository, revision) from error
+    except Exception as error:  # from httpx, requests or the operating system, by the library's version
+        raise _explain(error, name, repository, revision) from error
     pickles = [file for file in files if file.endswith((".bin", ".pt"))]
     if pickles and not allow_pickle:
         raise ValueError(
-            f"{name} of the Hugging Face hub has its weights as a pickle only ({pickles[0]}), which is not fetched "
-            f"unasked. `roberta import {name} --allow-pickle --output-dir FOLDER` reads it, without running code of "
-            "the file; then give FOLDER."
+            f"{name} of the Hugging Face hub has its weights only as a pickle ({pickles[0]}), which is not fetched by "
+            f"default. `roberta import {name} --allow-pickle --output-dir FOLDER` reads it, without running code of "
+            "the file. Then give FOLDER."
         )
     raise ValueError(
-        f"{name} of the Hugging Face hub has no weights that are read here, such as {WEIGHTS}: it holds "
+        f"{name} of the Hugging Face hub has no weights that can be read here, such as {WEIGHTS}: it has "
         f"{', '.join(sorted(files)[:8]) or 'no files'}. Name another model or revision."
     )
 
 
 def _files_of_indexes(folder: Path, *, has_pickles: bool = True) -> list[str]:
-    """The files that others name, such as the indexes of weights, whatever they are called, but for those of any name.
+    """The files that other files name, such as indexes of weights, except files that are fetched from any model.
 
-    What is odd about them is for the readers of these files to say.
+    Faults in those files are ignored here: their readers report them.
     """
     names: set[str] = set()
     for form, entry in FORMATS.items():
@@ -170,8 +175,8 @@ def _files_of_indexes(folder: Path, *, has_pickles: bool = True) -> list[str]:
     return sorted(name for name in names if not any(fnmatchcase(name, each) for each in (*_allowed(), *_PICKLES)))
 
 
-def _explained(error: Exception, name: str, repository: str, revision: str | None) -> Exception:
-    """Why a model cannot be had from the hub, and what to do; a name may also be a path with a mistake in it."""
+def _explain(error: Exception, name: str, repository: str, revision: str | None) -> Exception:
+    """The error for a user whose model could not be fetched. Its name may also be a path with a mistake in it."""
     hub = constants.ENDPOINT
     if isinstance(error, errors.RevisionNotFoundError):
         return FileNotFoundError(
@@ -184,11 +189,11 @@ def _explained(error: Exception, name: str, repository: str, revision: str | Non
         )
     nothing_here = f"There is no file or folder {name} here"
     status = getattr(getattr(error, "response", None), "status_code", None)
-    # Who may not know whether there is a model gets 401; the library knows that of https addresses only.
+    # The hub answers 401 if it may not say that there is such a model. The library knows this only for https addresses.
     is_hidden = status == 401 and "Invalid credentials" not in str(error)
     if isinstance(error, errors.RepositoryNotFoundError) or is_hidden:
         return FileNotFoundError(
-            f"{nothing_here}, and {hub} shows no model of that name: correct the path or the name; for a private "
+            f"{nothing_here}, and {hub} shows no model of that name: correct the path or the name. For a private "
             f"model, {_TOKEN}."
         )
     if isinstance(error, errors.LocalEntryNotFoundError):
@@ -196,15 +201,15 @@ def _explained(error: Exception, name: str, repository: str, revision: str | Non
         why = "HF_HUB_OFFLINE is set" if is_offline else f"{hub} cannot be reached"
         remedy = "unset it" if is_offline else "try again with a network"
         return FileNotFoundError(
-            f"{nothing_here}, and no whole model of that name in the cache {constants.HF_HUB_CACHE}; {why}. Correct "
+            f"{nothing_here}, and no complete model of that name in the cache {constants.HF_HUB_CACHE}; {why}. Correct "
             f"the path, or {remedy}."
         )
     if status in (401, 403):
-        return FileNotFoundError(f"{hub} refuses the token with which {name} was asked for: {_TOKEN} anew.")
+        return FileNotFoundError(f"{hub} does not accept your token for {name}: {_TOKEN} again.")
     if isinstance(error, RuntimeError) and "home directory" in str(error):
         return FileNotFoundError(
-            f"{nothing_here}, and a model of that name has no place to be kept in: this user has no home. Set HF_HOME "
-            "(for fairseq's archives TORCH_HOME) and HOME to a folder, and run the same command again."
+            f"{nothing_here}, and there is no place to store a model of that name: this user has no home folder. Set "
+            "HF_HOME (for fairseq's archives TORCH_HOME) and HOME to a folder, and run the same command again."
         )
     return FileNotFoundError(
         f"{nothing_here}, and the model of that name could not be fetched from {hub} ({_why(error)}). Run the same "
@@ -213,7 +218,7 @@ def _explained(error: Exception, name: str, repository: str, revision: str | Non
 
 
 def _why(error: Exception) -> str:
-    """The first sentence of an error of the library, which has several paragraphs, or its class."""
+    """The first line of an error of the library, which may have several paragraphs, or its class."""
     return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
 
 
@@ -235,7 +240,7 @@ def check_push(name: str) -> None:
     """Refuse an upload without a token before there is anything to upload.
 
     Raises:
-        ValueError: with what the library says.
+        ValueError: with the reason that the library gives.
     """
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"--push {name!r} must be ORG/NAME or ORG/NAME@BRANCH of the Hugging Face hub.")
@@ -249,10 +254,10 @@ def check_push(name: str) -> None:
 
 
 def push(folder: Path, settings: CommonExportSettings) -> str:
-    """Upload an exported folder without its record, which names paths of this machine; returns the address.
+    """Upload an exported folder without its record, which names paths of this machine; return the address.
 
     Raises:
-        ValueError: if that fails; the folder is complete and can be uploaded again.
+        ValueError: if that fails. The folder is complete and can be uploaded again.
     """
     repository, _, branch = str(settings.push).partition("@")
     api = HfApi(library_name="roberta_plugin", library_version=__version__)
@@ -268,12 +273,12 @@ def push(folder: Path, settings: CommonExportSettings) -> str:
             revision=branch or None,
             commit_message=f"Export to {settings.to} by roberta_plugin {__version__}",
             ignore_patterns=[RECORD],
-            # shards of an earlier upload, which would stay beside a single file
+            # shards of an earlier upload would stay beside a single file
             delete_patterns=["model*.safetensors*"] if any(folder.glob("model*.safetensors")) else None,
         )
     except Exception as error:  # of httpx, requests or the operating system, by the library's version
         raise ValueError(
-            f"{folder} is exported, but not uploaded to {constants.ENDPOINT}/{repository}: {_why(error)}. Run the same "
-            "command again when that is mended."
+            f"{folder} was exported, but not uploaded to {constants.ENDPOINT}/{repository}: {_why(error)}. Fix that, "
+            "and run the same command again."
         ) from error
     return str(commit.commit_url)

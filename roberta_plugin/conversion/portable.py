@@ -1,6 +1,7 @@
-"""A model on its way from one format to another: everything that belongs to it, in memory.
+"""A model on its way from one format to another, with everything that belongs to it, in memory.
 
-Readers make a `PortableModel`, writers store one; each format needs one of each, not one per pair of formats.
+Readers make a `PortableModel`, writers store it. So a format needs one reader and one writer, not one for each pair of
+formats.
 
 Parameters of a head are called `classification_heads.NAME.`, `span_heads.NAME.` or `token_heads.NAME.` in a checkpoint
 of ours. Hugging Face has one head per class, with a fixed name (`finetuning/kinds/base.HuggingFace`).
@@ -31,13 +32,13 @@ from roberta_plugin.models.head_parameters import CLASSIFICATION, head_prefixes
 from roberta_plugin.models.heads import Pooling
 from roberta_plugin.registry import HEADS
 
-MASKED_LM = "masked_lm"  # its kind, and also the name of that head for --head
-ENCODER = "encoder"  # the name for --head of no head: vectors of texts
+MASKED_LM = "masked_lm"  # the kind of the masked-LM head, and its name for --head
+ENCODER = "encoder"  # the name for --head of the encoder alone, for vectors of texts
 
 
 @cache
 def formats() -> dict[str, type[Kind]]:
-    """The kinds that Hugging Face has classes for, by the name of a head's kind; the masked LM comes first."""
+    """The kinds with classes of Hugging Face, by the name of a head's kind; the masked LM comes first."""
     classes = [kind_class(name) for name in KINDS]
     convertible = [kind for kind in classes if kind.hugging_face is not None]
     return {MASKED_LM if kind.head == MASKED_LM else kind.name: kind for kind in convertible}
@@ -51,7 +52,7 @@ def counterpart_of(kind: str) -> HuggingFace:
 
 
 def has_module(kind: str) -> bool:
-    """True if heads of this kind have parameters; without them, the encoder alone answers, by vectors."""
+    """True if heads of this kind have parameters; without them, the outputs are vectors of the encoder."""
     return bool(formats()[kind].head)
 
 
@@ -87,7 +88,7 @@ class Head:
 
 
 def encoder_alone() -> Head:
-    """What answers where no head was trained: the encoder, by vectors of texts."""
+    """The head of a model without a trained head: the encoder alone, for vectors of texts."""
     kind = next((kind for kind in formats() if not has_module(kind)), None)
     if kind is None:
         raise ValueError(
@@ -98,7 +99,7 @@ def encoder_alone() -> Head:
 
 
 def heads_of(state: Mapping[str, Any]) -> list[Head]:
-    """The heads of a checkpoint in our layout; that of the masked LM comes first."""
+    """The heads of a checkpoint in our layout; the masked-LM head comes first."""
     parameters = state["model"]
     task = str(saved_options(state)[0].get("_name"))
     settings = identity.read_record(state).get("settings") or {}
@@ -118,7 +119,7 @@ def heads_of(state: Mapping[str, Any]) -> list[Head]:
 
 
 def num_classes(parameters: Mapping[str, Any], head: Head) -> int | None:
-    """The classes of a head, as its class reads them off its parameters; None: it is not there, or has no classes."""
+    """The number of classes of a head, by its parameters; None if it is missing, or has no classes."""
     prefix = f"{head.module}."
     own = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
     if not own or head.facts.head not in HEADS:
@@ -130,7 +131,7 @@ def num_classes(parameters: Mapping[str, Any], head: Head) -> int | None:
 def usual_kind(num_outputs: int, *, task: str = "") -> str | None:
     """The kind of a classification head that was trained by a task of fairseq-train; None if there is no such kind.
 
-    Several outputs are taken for classes, and one for a number, unless the task says otherwise.
+    Several outputs are classes, and one output is a number, unless the task is for something else.
     """
     kinds = {name: kind for name, kind in formats().items() if kind.head == "classification"}
     fitting = [name for name, kind in kinds.items() if kind.has_labels == (num_outputs > 1)]
@@ -139,7 +140,7 @@ def usual_kind(num_outputs: int, *, task: str = "") -> str | None:
 
 
 def _named_kind(settings: Mapping[str, Any], num_outputs: int) -> str | None:
-    """The kind that the settings of a fine-tuning name, if its head is a classification head with so many outputs."""
+    """The kind in the settings of a fine-tuning, if its head is a classification head with so many outputs."""
     name, kinds = str(settings.get("kind")), formats()
     if name not in kinds or kinds[name].head != "classification":
         return None
@@ -148,28 +149,19 @@ def _named_kind(settings: Mapping[str, Any], num_outputs: int) -> str | None:
 
 
 def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
-    """The head called `name`; without a name, the one that was fine-tuned, or the masked-LM head if none was.
+    """The head called `name`; without a name, the fine-tuned head, or the masked-LM head if there is none.
 
-    A model of vectors has no head, whatever the masked-LM head of the model below it has learned, nor has one that came
-    without any: then it is the encoder alone, which can also be asked for by its name.
+    A model for vectors has no head, even if it still has a masked-LM head; nor has a model that came without any head.
+    Then it is the encoder alone, which also has a name.
 
     Raises:
-        ValueError: if there is no such head, several were fine-tuned, or it is one that no other program knows.
+        ValueError: if there is no such head, several were fine-tuned, or no other program supports it.
     """
     heads = heads_of(state)
-    modules = {head.module for head in heads}
-    for prefix in head_prefixes(state["model"]):
-        for candidate in _names_below(state["model"], prefix):
-            is_wanted = name == candidate or (name is None and all(head.kind == MASKED_LM for head in heads))
-            if is_wanted and f"{prefix}{candidate}" not in modules:
-                raise ValueError(
-                    f"{path} answers by its {prefix.partition('_')[0]} head {candidate}, and neither transformers nor "
-                    "fairseq has a class for that: ask the checkpoint itself by `roberta predict`, or give --head "
-                    f"{ENCODER} to take the encoder without this head."
-                )
+    _check_is_convertible(state, name, heads, path)
     if name == MASKED_LM and name in identity.read_record(state).get(identity.MADE_ANEW, ()):
         raise ValueError(
-            f"{path} came without a masked-LM head: its present one is untrained. Leave --head out, or give --head "
+            f"{path} came without a masked-LM head, so its present head is untrained. Leave --head out, or give --head "
             f"{ENCODER}."
         )
     if name is not None:
@@ -185,7 +177,26 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
             f"{path} has several heads, {', '.join(head.name for head in tuned)}: choose one with --head NAME, or "
             f"--head {ENCODER}."
         )
-    return tuned[0] if tuned else heads[0] if heads and not _has_vectors_alone(state) else encoder_alone()
+    if tuned:
+        return tuned[0]
+    return heads[0] if heads and not _has_vectors_alone(state) else encoder_alone()
+
+
+def _check_is_convertible(state: Mapping[str, Any], name: str | None, heads: Sequence[Head], path: Path) -> None:
+    """Refuse a head without a counterpart in other programs, such as a sentence head.
+
+    It is refused if --head names it, or if it is the only fine-tuned head.
+    """
+    modules = {head.module for head in heads}
+    is_any_wanted = name is None and all(head.kind == MASKED_LM for head in heads)
+    for prefix in head_prefixes(state["model"]):
+        for candidate in _names_below(state["model"], prefix):
+            if (is_any_wanted or name == candidate) and f"{prefix}{candidate}" not in modules:
+                raise ValueError(
+                    f"{path} has the {prefix.partition('_')[0]} head {candidate}, and neither transformers nor fairseq "
+                    "has a class for it: use the checkpoint itself by `roberta predict`, or give --head "
+                    f"{ENCODER} for the encoder without this head."
+                )
 
 
 def _has_vectors_alone(state: Mapping[str, Any]) -> bool:
@@ -202,7 +213,7 @@ def left_masked_lm(record: Mapping[str, Any]) -> bool:
 
 
 def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None) -> tuple[str, ...]:
-    """Names of the classes of a classification or tagging head, in their order; empty if nothing names them."""
+    """Names of the classes of a classification or tagging head, in their order; empty if they have no names."""
     if not head.facts.has_labels:
         return ()
     return named_labels(state, head.name, num_labels=head.num_outputs, data=data)
@@ -229,7 +240,7 @@ def rescale_to_labels(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rescale_to_training(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The opposite, to evaluate a model on its data after export and import."""
+    """The inverse of `rescale_to_labels`, to evaluate a model on its data after export and import."""
     trained = identity.read_record(state).get("settings") or {}
     if "deviation" not in settings or "deviation" in trained or not _is_of_numbers(trained):
         return dict(state)
@@ -237,7 +248,7 @@ def rescale_to_training(state: Mapping[str, Any], settings: Mapping[str, Any]) -
 
 
 def _is_of_numbers(settings: Mapping[str, Any]) -> bool:
-    """Whether the kind that settings name learns numbers."""
+    """True if the kind in the settings learns numbers."""
     kind = settings.get("kind")
     return kind in KINDS and kind_class(str(kind)).learns_numbers
 
@@ -261,13 +272,13 @@ class PortableModel:
         state: content of a checkpoint file, with parameters by our names.
         tokenizer: text -> tokenizer ids.
         vocabulary: tokenizer ids -> model ids.
-        head: the head that answers.
+        head: the head that is converted.
         labels: names of its classes; empty if unknown, or if it has none.
         path: the file or folder that was read, for messages.
         source: the form of `path`, for messages: see `model_files.format_of`.
         training: the checkpoint's record of its training: updates, hours, tokens, lr, ...
-        notes: for the user, in sentences.
-        keeps_ids: whether tokenizer.json has our ids where Hugging Face's differ (CamemBERT), as beside a graph.
+        notes: notes for the user, in sentences.
+        keeps_ids: True if tokenizer.json has our ids even where Hugging Face's differ (CamemBERT), as beside a graph.
     """
 
     state: dict[str, Any]
@@ -283,39 +294,39 @@ class PortableModel:
 
     @property
     def mask_keeps_space(self) -> bool:
-        """Whether the space before `<mask>` is a separate token (no lstrip); in our own models it is not."""
+        """True if the space before `<mask>` is a separate token (no lstrip); in our own models it is not."""
         return bool(identity.read_record(self.state).get(identity.MASK_KEEPS_SPACE))
 
     @property
     def white_space(self) -> WhiteSpace:
-        """What its head reads of a text's white space."""
+        """How its head reads white space."""
         return white_space_of(self.head.facts, str(identity.read_record(self.state).get("task")))
 
     @property
     def reads_pairs(self) -> bool | None:
-        """Whether its head for texts learned from two at a time; None: that is not known, or it is another head."""
+        """True if its head was trained on pairs of texts; None if that is not known, or it does not read texts."""
         trained = identity.read_record(self.state)
         settings, task = trained.get("settings") or {}, str(trained.get("task"))
-        if "text_column" in settings:  # of tables of your own
+        if "text_column" in settings:  # it was trained on a table of your own
             return bool(settings.get("text_pair_column"))
         return benchmark_of(task).rules.is_pair if task in all_tasks() else None
 
     @property
     def text_layout(self) -> TextLayout:
-        """How it reads texts that are too long; in a format that cannot say it, at their begin."""
+        """How it reads texts that are too long; if its record does not say so, it reads their beginning."""
         settings = identity.read_record(self.state).get("settings") or {}
         length = settings.get("max_length") or int(self.state["cfg"]["model"]["max_positions"])
         return TextLayout.from_settings(settings if self.head.facts.head == "classification" else {}, max_length=length)
 
     @property
     def vectors(self) -> tuple[Pooling, bool]:
-        """How the features of a text become its vector, as in training or by their mean; if it has the length 1."""
+        """The pooling of features into a vector, as in training or the mean; True if vectors have the length 1."""
         settings = identity.read_record(self.state).get("settings") or {}
         return settings.get("pooling", "mean"), bool(settings.get("normalize"))
 
     @property
     def was_trained_for_its_answers(self) -> bool:
-        """False if the records say that the last training of the encoder was for another head, or for no vectors."""
+        """False if the records say that the encoder was last trained for another head, or not for vectors."""
         record = identity.read_record(self.state)
         if self.head.is_encoder:
             return "pooling" in (record.get("settings") or {})
@@ -323,7 +334,7 @@ class PortableModel:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What is known of the training of its answers, in the form of `finetuning/identity.py`."""
+        """The record of the training of its head, in the form of `finetuning/identity.py`."""
         record = identity.read_record(self.state)
         if self.was_trained_for_its_answers:
             return record
@@ -334,7 +345,7 @@ class PortableModel:
 
     @property
     def decides_by(self) -> dict[str, float]:
-        """Numbers that decide beside the weights of its head, by the options of `roberta predict` that give them."""
+        """Numbers that decide beside the weights of its head, by the options of `roberta predict` for them."""
         return self.head.facts.numbers_of(identity.read_record(self.state).get(identity.DECISIONS) or {})
 
     @property
@@ -348,7 +359,7 @@ def check_vocabulary(num_rows: int, vocabulary: Vocabulary, *, path: Path, vocab
     """Refuse a vocabulary of another size than the model's.
 
     Raises:
-        ValueError: if the folder has other ones.
+        ValueError: if the sizes differ.
     """
     if num_rows != len(vocabulary):
         raise ValueError(
@@ -369,7 +380,7 @@ def task_state(
     vocabulary: Vocabulary,
     decides_by: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """The record of the data that our checkpoints hold, for an imported model: see `identity.describe`."""
+    """The record of its data in the checkpoint of an imported model: see `identity.describe`."""
     return {
         identity.KEY: {
             "task": task,
@@ -392,5 +403,5 @@ def translate(name: str, table: Mapping[str, str]) -> str:
     if number:
         key = module[: number.start(1)] + "{}" + module[number.end(1) :]
     if key not in table:
-        raise ValueError(f"The parameter {name} has no counterpart: the state dict is of another kind of model.")
+        raise ValueError(f"The parameter {name} has no counterpart: the state dict belongs to another kind of model.")
     return f"{table[key].format(number[1] if number else '')}.{leaf}"

@@ -1,8 +1,8 @@
 """Models that no class of transformers computes: exported with their code, which `trust_remote_code=True` runs there.
 
-The code is `modeling_roberta_plugin`, copied beside config.json. Its options are those of `fast_roberta` by their own
-names, its parameters those of RobertaPreLayerNorm, or with norms after the sublayers of RoBERTa. Here a folder is read
-by these names alone: nobody's code runs, whatever lies beside config.json.
+The code is `modeling_roberta_plugin`, copied beside config.json. It has the options of `fast_roberta` by their own
+names, and parameters with the names of RobertaPreLayerNorm or, with norms after the sublayers, of RoBERTa. Here, a
+folder is only read by these names: no code in the folder runs.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ FIELDS: Table = {
 
 
 def describes(options: Mapping[str, Any]) -> bool:
-    """Whether a model of these options has such layers: each has."""
+    """True: the code computes all models."""
     return True
 
 
 def is_rotary(options: Mapping[str, Any]) -> bool:
-    """Whether a model of these options, of any family, has no embeddings of positions."""
+    """True if a model with these options, in any family, has no embeddings of positions."""
     return str(options.get("position_encoding")) == "rotary"
 
 
@@ -66,7 +66,7 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The options of `fast_roberta` that a config.json has.
 
     Raises:
-        ValueError: naming the one that does not describe a model.
+        ValueError: naming an option that does not describe a model.
     """
     options: dict[str, Any] = {
         name: checked(path, name, config[name]) for name in _OPTIONS if config.get(name) is not None
@@ -84,11 +84,11 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def as_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Parameters by the names of RobertaPreLayerNorm or RoBERTa, which they have."""
+    """Parameters by the names of RobertaPreLayerNorm or RoBERTa: they are unchanged."""
     return dict(state)
 
 
 def from_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The other way round; the bias of the vocabulary has one name."""
+    """The inverse of `as_roberta`. The bias of the vocabulary has only one name."""
     renamed = {"lm_head.bias": "lm_head.decoder.bias"}
     return {renamed.get(name, name): value for name, value in state.items()}

@@ -21,9 +21,9 @@ from roberta_plugin.models.checkpoints import build_model
 def read_any(
     path: Path, *, data: Path | None = None, tokenizer: Path | None = None, head: str | None = None
 ) -> PortableModel:
-    """The model in a file or folder of any known format, or of a name (`named_models`).
+    """The model in a file or folder of any known format, or with a name (`named_models`).
 
-    `data` and `tokenizer` are for fairseq's, as in `read_files`.
+    `data` and `tokenizer` are for fairseq's formats, as in `read_files`.
 
     Raises:
         ValueError: if the format is not known, or the files do not fit each other.
@@ -46,7 +46,7 @@ def read_any(
     if form == "huggingface":
         for option, given in (("--data", data), ("--tokenizer", tokenizer)):
             if given is not None:
-                raise ValueError(f"{path} brings its vocabulary and tokenizer along: leave {option} {given} out.")
+                raise ValueError(f"{path} has its own vocabulary and tokenizer: leave {option} {given} out.")
         model = read_huggingface(path)
         chosen = choose_head(model.state, head, path)
         return model if chosen.module == model.head.module else replace(model, head=chosen, labels=())
@@ -70,7 +70,7 @@ def build(portable: PortableModel) -> nn.Module:
 def fairseq_dictionary(vocabulary: Vocabulary) -> Dictionary:
     """The vocabulary as fairseq's dictionary, with <mask>."""
     dictionary = Dictionary()
-    # Not by its own methods, which take a third of the time that opening a base model takes.
+    # Its own methods would take a third of the time to open a base model.
     dictionary.symbols, dictionary.count = list(vocabulary.symbols), vocabulary.counts.tolist()
     dictionary.indices = {symbol: number for number, symbol in enumerate(vocabulary.symbols)}
     return dictionary

@@ -24,7 +24,7 @@ _FAIRSEQ = {"to": ("fairseq",)}
 
 @dataclass(frozen=True, kw_only=True)
 class CommonExportSettings(Checked):
-    """Settings of `convert.export_model`, without those of one format of an extension."""
+    """Settings of `convert.export_model`, without the options of extensions."""
 
     checkpoint: Path = setting(
         REQUIRED,
@@ -54,26 +54,26 @@ class CommonExportSettings(Checked):
     )
     push: str | None = setting(
         None,
-        "also upload the folder to this model of the Hugging Face hub, which is made if there is none; the token is "
-        "that of `hf auth login` or HF_TOKEN",
+        "also upload the folder to this model of the Hugging Face hub, which is created if necessary; the token comes "
+        "from `hf auth login` or HF_TOKEN",
         metavar="ORG/NAME[@BRANCH]",
     )
     private: bool = setting(False, "push: only you and your organization may see the model", goes_with={"push": ()})
-    max_shard_bytes: int = 5 * 10**9  # as transformers cuts them
+    max_shard_bytes: int = 5 * 10**9  # the limit of transformers
     """Most bytes of one file of weights (huggingface)."""
 
 
 class ImportOptions:
-    """The base of options of `roberta import`, those of extensions included."""
+    """The base of the options of `roberta import`, options of extensions included."""
 
     def additions(self) -> list[Addition]:
-        """What options of extensions add to the model; they call `super()`."""
+        """The additions to the model that options of extensions ask for. Overriding methods call `super()`."""
         return []
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommonImportSettings(ImportOptions):
-    """Settings of `convert.import_model`, without those of extensions."""
+    """Settings of `convert.import_model`, without the options of extensions."""
 
     source: Path = setting(
         REQUIRED,
@@ -89,15 +89,15 @@ class CommonImportSettings(ImportOptions):
         "words of the text",
     )
     allow_pickle: bool = setting(
-        False, "org/name: take pytorch_model.bin where there is no safetensors file; no code of it runs"
+        False, "org/name: use pytorch_model.bin if there is no safetensors file; its code does not run"
     )
     labels: tuple[str, ...] | None = setting(
         None, "names of the classes, if the source has none", nargs="+", metavar="NAME"
     )
     no_comparison: bool = setting(
         False,
-        "import a folder of Hugging Face without comparing tokens and answers with those of transformers, which is "
-        "done where that is installed",
+        "import a folder of Hugging Face without comparing tokens and answers with transformers (by default they are "
+        "compared if it is installed)",
     )
 
 

@@ -63,7 +63,7 @@ def test_a_model_by_name_answers_is_imported_and_is_found_again_without_a_networ
         hub, work, "import", f"{NAME}@v1", "--output-dir", "imported", HF_ENDPOINT="http://127.0.0.1:9"
     )
     assert unreachable.returncode == 2
-    assert "no whole model of that name in the cache" in unreachable.stderr, "v1 was not asked for before"
+    assert "no complete model of that name in the cache" in unreachable.stderr, "v1 was not asked for before"
     done = roberta(hub, work, "import", f"{NAME}@v1", "--output-dir", "imported")
     assert done.returncode == 0, done.stderr
     assert {"model.pt", "dict.txt"} <= {path.name for path in (work / "imported").iterdir()}

@@ -59,7 +59,7 @@ def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepa
     checkpoint = str(save_dir / "checkpoint_last.pt")
     words = ("--data", str(prepared.folder), "--output-dir", str(tmp_path / "exported"))
     assert main(["export", checkpoint, *words, "--to", "huggingface"]) != 0
-    assert "neither transformers nor fairseq has a class for that" in capsys.readouterr().err
+    assert "neither transformers nor fairseq has a class for it" in capsys.readouterr().err
     assert main(["export", checkpoint, *words, "--to", "fairseq", "--head", "masked_lm"]) != 0
     assert "has a sentence head, which fairseq's RoBERTa does not support" in capsys.readouterr().err
     assert main(["export", checkpoint, *words, "--to", "huggingface", "--head", "masked_lm"]) == 0

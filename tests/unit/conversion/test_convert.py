@@ -532,7 +532,7 @@ def test_what_has_no_head_of_its_own_is_not_asked_for_masks(theirs, tmp_path):
     for model in (theirs, back):
         hub = RobertaHub.from_pretrained(model)
         refused("came without a masked-LM head, so it cannot fill masks", hub.fill_mask, "so <mask>")
-        message = r"came without a masked-LM head: its present one is untrained"
+        message = r"came without a masked-LM head, so its present head is untrained"
         refused(message, exported, model, tmp_path / "x", "fairseq", head="masked_lm")
 
 

@@ -80,7 +80,7 @@ def test_what_is_not_there_is_refused_by_a_sentence_that_names_both_possibilitie
     hub.add("org/gated", theirs, is_gated=True)
     hub.add("org/private", theirs, is_private=True)
     typo = r"There is no file or folder checkpoints/best here, and http\S+ shows no model of that name: correct the path or"
-    private = r"shows no model of that name.*for a private model, log in by `hf auth login`, or set HF_TOKEN"
+    private = r"shows no model of that name.*For a private model, log in by `hf auth login`, or set HF_TOKEN"
     for name, words in (
         ("checkpoints/best", typo),
         ("org/private", private),
@@ -92,7 +92,7 @@ def test_what_is_not_there_is_refused_by_a_sentence_that_names_both_possibilitie
     assert hub_name(local_path(Path("org/private"))) == "org/private"
     assert hub_name(local_path(Path("org/gated"))) == "org/gated"
     monkeypatch.setenv("HF_TOKEN", "hf_of_yesterday")
-    words = r"refuses the token with which org/other was asked for: log in"
+    words = r"does not accept your token for org/other: log in"
     refused(words, local_path, Path("org/other"), error=FileNotFoundError)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     words = r"no file or folder runs/best.*HF_HUB_OFFLINE is set.*or unset it"
@@ -110,19 +110,19 @@ def test_a_pickle_comes_only_where_it_is_asked_for(hub, theirs, tmp_path):
     hub.add("org/tiny", {**files, "pytorch_model.bin": state.read_bytes()})
     hub.add("org/empty", {"README.md": b"", "flax_model.msgpack": b""})
     command = r"`roberta import org/tiny --allow-pickle --output-dir FOLDER` reads it"
-    words = rf"org/tiny.* as a pickle only \(pytorch_model\.bin\).*{command}"
+    words = rf"org/tiny.* only as a pickle \(pytorch_model\.bin\).*{command}"
     refused(words, local_path, NAME)
     assert not [each for each in hub.requests if each.endswith(".bin")]
-    words = r"org/empty.* has no weights that are read here.* holds README\.md, flax_model"
+    words = r"org/empty.* has no weights that can be read here.* has README\.md, flax_model"
     refused(words, local_path, Path("org/empty"))
     done = import_model(ImportSettings(source=NAME, output_dir=tmp_path / "done", allow_pickle=True))
     assert done.model.labels == weights.labels
-    refused("as a pickle only", local_path, NAME)  # though it is in the cache now
+    refused("only as a pickle", local_path, NAME)  # though it is in the cache now
 
 
 def test_what_was_exported_for_fairseq_is_imported_by_name(hub, ours, tmp_path):
     hub.add("org/tiny", exported(ours, tmp_path / "f", "fairseq").folder)
-    refused(r"as a pickle only \(model\.pt\).*roberta import org/tiny --allow-pickle", local_path, NAME)
+    refused(r"only as a pickle \(model\.pt\).*roberta import org/tiny --allow-pickle", local_path, NAME)
     done = import_model(ImportSettings(source=NAME, output_dir=tmp_path / "done", allow_pickle=True))
     assert done.model.head.name == "sentence_classification_head"
 
@@ -216,7 +216,7 @@ def test_archives_of_fairseq_come_by_name_into_torchs_cache(hub, ours, tmp_path,
 
 def test_a_download_of_another_hash_does_not_appear(hub, tmp_path):
     hub.files["vocab.bpe"] = b"a page that asks to log in"
-    words, url = r"the answer of the server for http\S+/vocab\.bpe is another file", f"{hub.url}/files/vocab.bpe"
+    words, url = r"the server has another file at http\S+/vocab\.bpe", f"{hub.url}/files/vocab.bpe"
     refused(words, model_files.download, url, tmp_path / "cache" / "vocab.bpe", sha256="0" * 64)
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -249,7 +249,7 @@ def test_an_upload_brings_the_card_and_leaves_what_is_of_this_machine_or_of_an_e
     files = hub.models["me/new"].commits[hub.models["me/new"].refs["main"]]
     assert {"model.safetensors", "model.pt"} <= files.keys(), "weights of another format stay"
     monkeypatch.delenv("HF_TOKEN")
-    refused("for a private model, log in", RobertaHub.from_pretrained, "me/new", error=FileNotFoundError)
+    refused("For a private model, log in", RobertaHub.from_pretrained, "me/new", error=FileNotFoundError)
     monkeypatch.setenv("HF_TOKEN", "hf_read")
     assert RobertaHub.from_pretrained("me/new@half").labels == ["no", "perhaps", "yes"]
 
@@ -271,11 +271,11 @@ def test_an_upload_without_a_right_to_it_is_refused_before_anything_is_exported(
     assert not folder.exists()
     assert not hub.models
     monkeypatch.setenv("HF_TOKEN", "hf_read")
-    refused("exported is exported, but not uploaded to .*403", exported, ours, folder, push="me/new")
+    refused("exported was exported, but not uploaded to .*403", exported, ours, folder, push="me/new")
     monkeypatch.setenv("HF_TOKEN", "hf_write")
 
     hub.add("me/public", {"a": b""})
-    words = r"exported is exported, but not uploaded to .*it is a public model already"
+    words = r"exported was exported, but not uploaded to .*it is a public model already"
     refused(words, exported, ours, folder, push="me/public", private=True)
     assert list(hub.models["me/public"].commits.values()) == [{"a": b""}]
     assert RobertaHub.from_pretrained(folder).labels == ["no", "perhaps", "yes"]
