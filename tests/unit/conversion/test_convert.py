@@ -464,7 +464,9 @@ def test_a_format_that_cannot_hold_a_threshold_is_named(tmp_path):
     assert "No file of this folder does that." in card
     ours = write_checkpoint(tmp_path / "labels", "multi_label")
     notes = exported(ours, tmp_path / "fairseq", to="fairseq").notes
-    assert notes[0] == "A text may have several labels, by the sigmoid of each logit, which --to fairseq cannot express."
+    assert (
+        notes[0] == "A text may have several labels, by the sigmoid of each logit, which --to fairseq cannot express."
+    )
 
 
 def start_of(model):
