@@ -6,10 +6,12 @@ import argparse
 import dataclasses
 import shlex
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.command import command
+from roberta_plugin.launch.options_file import note_on_updates, recipe_files, train_of
 from roberta_plugin.launch.recipe import LaunchSettings, load_recipe, located
 from roberta_plugin.settings import check_roads, setting
 
@@ -71,9 +73,20 @@ def launch(args: argparse.Namespace) -> int:
     from roberta_plugin.launch import submission as submissions
 
     recipe, config = load(args), config_of(args)
+    if note := note_on_length(recipe, config):
+        print(f"# note: {note}")
     with located(config, flags=_flags(args), train=args.train):
         print(in_words(submissions.launch(recipe, dry_run=bool(args.dry_run), config=config)))
     return 0
+
+
+def note_on_length(recipe: LaunchSettings, config: Path | None) -> str:
+    """What the command and file leave as their recipe has it, though they change its number of updates."""
+    files = [] if config is None else recipe_files(config)
+    planned = [options for each in files if "max-update" in (options := train_of(each))]
+    words = [part for text in recipe.train for part in (text.split("=", 1) if text.startswith("--") else [text])]
+    options = {name[2:].replace("_", "-"): value for name, value in pairwise(words) if name.startswith("--")}
+    return note_on_updates(options, planned[-1]) if planned else ""
 
 
 def in_words(submission: Submission) -> str:

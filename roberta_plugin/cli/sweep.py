@@ -29,10 +29,13 @@ def sweep(settings: SweepSettings) -> int:
     if settings.dry_run:
         grid = read_grid(settings.grid, slurm=settings.slurm)
         sweeps.check_options(grid)
-        show_commands(grid, settings.output_dir.resolve())
+        check_folders(grid, settings.output_dir.resolve())
+        print(table_of_runs(grid))
+        for note in grid.notes:
+            print(f"# note: {note}")
         if settings.slurm is not None:
             show_job(grid, settings)
-        print(table_of_runs(grid))
+        show_commands(grid, settings.output_dir.resolve())
         return 0
     report = sweeps.sweep(settings, say=partial(print, flush=True))
     print(sweeps.summarize(report))
@@ -73,15 +76,21 @@ def table_of_runs(grid: Grid) -> str:
     return f"{markdown_table(head, rows)}\n# {len(rows)} runs: {cells} settings x {seeds} seeds"
 
 
+def check_folders(grid: Grid, root: Path) -> None:
+    """Raise a ValueError if a folder holds a run with other settings."""
+    from roberta_plugin.experiments.sweeps.grid import run_folders
+
+    for folder in run_folders(grid, root):
+        folder.check()
+
+
 def show_commands(grid: Grid, root: Path) -> None:
-    """Print every run's command; raises ValueError if a folder holds a run with other settings."""
+    """Print every run's command."""
     from roberta_plugin.experiments.sweeps.grid import run_folders
     from roberta_plugin.launch.process import train_program, variables_shown
 
-    folders = run_folders(grid, root)
-    for folder in folders:
-        folder.check()
-    for folder in folders:
+    print("\n# the command of each run")
+    for folder in run_folders(grid, root):
         arguments = folder.run.arguments_in(folder.path, grid.metric)
         variables = variables_shown(folder.tracker_variables(), arguments)
         print(f"# {folder.run.name}\n{variables}{shlex.join([*train_program(), *arguments])}")

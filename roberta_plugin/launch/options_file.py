@@ -45,6 +45,9 @@ _REPLACED = {
     "amp": ("bf16",),
     "bf16": ("fp16",),
 }
+UPDATES = ("max-update", "total-num-update", "warmup-updates")  # options that count updates
+BY_UPDATE = ("lr-stages", "grow-tokens-per-sample", "grow-max-tokens")  # and those that name updates, UPDATE:VALUE ...
+_UPDATE = re.compile(r"(?<![\d.])(\d+)(?=:)")
 _MOST_VALUES = 100_000  # of a YAML file
 _TRUES, _FALSES = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _OTHER_TRUTHS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
@@ -343,6 +346,12 @@ def all_options(train: Section) -> dict[str, Any]:
     return with_recipe(options, recipe_files(recipe)) if recipe else options
 
 
+def options_of_recipe(train: Section) -> dict[str, Any]:
+    """fairseq-train's options of the recipe that a section names; empty without one."""
+    recipe = _recipe_of(train, train.as_options())
+    return with_recipe({}, recipe_files(recipe)) if recipe else {}
+
+
 def place_of(message: str, file: Section, *, nearer: Iterable[Section] = ()) -> str:
     """As `Section.place`, also in the recipe that the options of a grid file start from."""
     train = file.subsection("train") or file.subsection("base")
@@ -363,6 +372,44 @@ def with_recipe(options: Mapping[str, Any], recipe: Iterable[Section]) -> dict[s
             beneath = {name: value for name, value in beneath.items() if name not in out}
         options = {**beneath, **options}
     return {name: value for name, value in options.items() if name != "recipe" and not is_null(value)}
+
+
+def scale_updates(options: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """Options of fairseq-train with `factor` times as many updates, and all that is said by updates in proportion.
+
+    Example:
+        scale_updates({"max-update": "100", "lr-stages": "10:1 90:0"}, 0.5)  ->  {"max-update": "50", "lr-stages": "5:1 45:0"}
+    """
+
+    def times(number: str) -> str:
+        return str(round(float(number) * factor))
+
+    return {
+        name: times(value)
+        if name in UPDATES
+        else _UPDATE.sub(lambda match: times(match[1]), value)
+        if name in BY_UPDATE
+        else value
+        for name, value in options.items()
+    }
+
+
+def note_on_updates(options: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
+    """That options change a recipe's number of updates and leave what it says by updates; empty if they do not."""
+    number, planned = str(options.get("max-update", "")), str(recipe.get("max-update", ""))
+    if not (number.isdecimal() and planned.isdecimal() and int(planned)) or int(number) == int(planned):
+        return ""
+    names = (*UPDATES[1:], *BY_UPDATE)
+    kept = {name: recipe[name] for name in names if recipe.get(name) and options.get(name) == recipe[name]}
+    scaled = scale_updates(kept, int(number) / int(planned))
+    changed = {name: value for name, value in scaled.items() if value != kept[name]}
+    if not changed:
+        return ""
+    stay = ", ".join(f"{name} {kept[name]}" for name in changed)
+    return (
+        f"max-update is {int(number):,} and the recipe's {int(planned):,}, by which it says {stay}: these stay. For a "
+        f"training of the recipe's shape give {', '.join(f'{name}: {value}' for name, value in changed.items())}."
+    )
 
 
 def to_arguments(options: Mapping[str, Any], *, where: str = "") -> list[str]:

@@ -28,12 +28,8 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
 
-from roberta_plugin.launch.options_file import RECIPES, read_file, recipe_path, to_arguments
+from roberta_plugin.launch.options_file import RECIPES, read_file, recipe_path, scale_updates, to_arguments
 from roberta_plugin.settings import Checked, setting, short
-
-UPDATES = ("max-update", "total-num-update", "warmup-updates")  # options that count updates
-BY_UPDATE = ("lr-stages", "grow-tokens-per-sample", "grow-max-tokens")  # and those that name updates, UPDATE:VALUE ...
-_UPDATE = re.compile(r"(?<![\d.])(\d+)(?=:)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,19 +77,7 @@ class Recipe(Checked):
     def scaled(self, factor: float) -> Recipe:
         """The same shape with `factor` times as many updates, at least 20."""
         factor = max(factor, 20 / self.updates)
-
-        def times(number: str) -> str:
-            return str(round(float(number) * factor))
-
-        train = {
-            name: times(value)
-            if name in UPDATES
-            else _UPDATE.sub(lambda match: times(match[1]), value)
-            if name in BY_UPDATE
-            else value
-            for name, value in self.train.items()
-        }
-        return replace(self, train=train, hours=self.hours * factor)
+        return replace(self, train=scale_updates(self.train, factor), hours=self.hours * factor)
 
     def without(self, names: Iterable[str]) -> Recipe:
         """The recipe without these options.

@@ -14,13 +14,20 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from roberta_plugin.files import write_text
-from roberta_plugin.launch.options_file import Section, all_options, read_file, to_arguments
+from roberta_plugin.launch.options_file import (
+    Section,
+    all_options,
+    note_on_updates,
+    options_of_recipe,
+    read_file,
+    to_arguments,
+)
 from roberta_plugin.launch.resources import Resources, given_settings, read_resources
 from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
 from roberta_plugin.settings import short
@@ -63,6 +70,7 @@ class Grid:
     seeds: tuple[str, ...]
     metric: Metric
     slurm: Resources | None = None  # what each run asks SLURM for
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # options of the recipe that the file names
 
     def __post_init__(self) -> None:
         """Make the runs now, to find what they cannot be made of."""
@@ -80,6 +88,12 @@ class Grid:
             for arguments in [tuple(to_arguments(cell.options))]
             for seed in self.seeds
         )
+
+    @property
+    def notes(self) -> list[str]:
+        """What the settings leave as the recipe has it, though they change its number of updates; each once."""
+        cells = combinations(self.options, self.axes)
+        return list(dict.fromkeys(filter(None, (note_on_updates(cell.options, self.recipe) for cell in cells))))
 
     @property
     def cells(self) -> list[str]:
@@ -120,6 +134,7 @@ def read_grid(path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
             seeds=checked_seeds(file.subsection("seeds", ["1"]).content, where="--seeds"),
             metric=metric.as_settings(Metric),
             slurm=read_slurm(file.subsection("slurm"), slurm or {}),
+            recipe=options_of_recipe(file.subsection("train") or file.subsection("base")),
         )
 
 

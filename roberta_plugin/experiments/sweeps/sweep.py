@@ -97,6 +97,8 @@ def sweep(settings: SweepSettings, *, say: Callable[[str], None] = print) -> Swe
     grid = read_grid(settings.grid, slurm=settings.slurm)
     if not settings.report_only:
         check_options(grid)
+        for note in grid.notes:
+            say(f"note: {note}")
     return train_grid(grid, settings, say=say)
 
 

@@ -45,6 +45,33 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(sweep, tiny_data_bin, 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_begins_with_the_table_of_runs_also_on_slurm(sweep, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")  # without SLURM
+    for words in ((), ("--slurm", "time=0:20:00", "partition=cpu", "cpus_per_task=2")):
+        assert sweep("--dry-run", *words) == 0
+        text = capsys.readouterr().out
+        assert text.startswith("| run | lr | seed |")
+        parts = ["# 2 runs: 2 settings", *["# the script of the job array"] * bool(words), "# the command of each run"]
+        places = [text.index(each) for each in (*parts, "fairseq-train")]
+        assert places[:-1] == sorted(places[:-1]) and places[-2] < text.rindex("fairseq-train")
+
+
+@pytest.mark.parametrize(
+    ("options", "stays"),
+    [
+        ("", ["warmup-updates", "total-num-update"]),
+        ("total-num-update: 50,", ["warmup-updates"]),
+        ("total-num-update: 50, warmup-updates: 3,", []),
+    ],
+)
+def test_what_a_recipe_says_by_its_updates_and_a_sweep_of_fewer_keeps_is_named(sweep, capsys, options, stays):
+    """Its warm-up was as long as the whole training."""
+    assert sweep("--dry-run", old="{data:", new=f"{{recipe: tour, max-update: 50, {options} data:") == 0
+    note = capsys.readouterr().out.partition("# note: max-update is 50 and the recipe's 2,500, ")[2].partition("\n")[0]
+    assert {name for name in ("warmup-updates", "total-num-update") if f"{name}: " in note} == set(stays)
+    assert ("warmup-updates: 3" in note) is bool(stays)
+
+
 def test_a_dry_run_on_slurm_shows_the_job_and_refuses_what_a_submission_would(sweep, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")  # without SLURM
     assert sweep("--dry-run", "--parallel", "3", "--slurm", "time=0:20:00", "partition=cpu", "cpus_per_task=2") == 0

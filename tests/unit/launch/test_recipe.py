@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from roberta_plugin.cli.launch import note_on_length
 from roberta_plugin.launch.options_file import named_options, read_file, read_yaml, to_arguments
 from roberta_plugin.launch.recipe import LaunchSettings, complete, load_recipe, located
 from roberta_plugin.launch.resources import minutes_of
@@ -330,3 +331,11 @@ def test_anchors_that_stand_for_more_than_anyone_writes_are_refused_at_once(tmp_
     path.write_text("a: &a [*a]\n")
     with pytest.raises(ValueError, match=r"once its anchors are written|recursive"):  # by PyYAML's version
         read_yaml(path)
+
+
+def test_fewer_updates_than_a_recipes_name_what_stays_with_it(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text("output_dir: run\ntrain: {recipe: base, data: d}\n")
+    for words, named in (([], False), (["--max-update", "1000"], True), (["--max-update=1000"], True)):
+        note = note_on_length(load_recipe(path, flags={}, train=words), path)
+        assert ("max-update is 1,000 and the recipe's 500,000" in note and "warmup-updates: 48" in note) is named
