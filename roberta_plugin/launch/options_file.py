@@ -378,7 +378,7 @@ def scale_updates(options: Mapping[str, Any], factor: float) -> dict[str, Any]:
     """Options of fairseq-train with `factor` times as many updates, and all that is said by updates in proportion.
 
     Example:
-        scale_updates({"max-update": "100", "lr-stages": "10:1 90:0"}, 0.5)  ->  {"max-update": "50", "lr-stages": "5:1 45:0"}
+        scale_updates({"max-update": "9", "lr-stages": "3:1 9:0"}, 2)  ->  {"max-update": "18", "lr-stages": "6:1 18:0"}
     """
 
     def times(number: str) -> str:
