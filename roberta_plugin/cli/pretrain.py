@@ -24,7 +24,7 @@ from roberta_plugin.pretraining.record import RECORD, check_record, earlier_logs
 from roberta_plugin.pretraining.request import Request, read_request, with_words_of_data
 from roberta_plugin.pretraining.run import command_line, train
 from roberta_plugin.pretraining.settings import PretrainSettings
-from roberta_plugin.pretraining.text_look import warnings_before
+from roberta_plugin.pretraining.text_look import warnings_before, warnings_of_copy
 from roberta_plugin.pretraining.texts import steps_of_text
 from roberta_plugin.runs import FILES
 from roberta_plugin.settings import Checked, setting
@@ -111,7 +111,10 @@ def build_data(request: Request) -> int:
     settings = request.settings
     if request.start is not None and request.takes_words:
         request.start.write_tokenizer(settings.folder / FOLDER, tokenizer=request.tokenizer)
-    for verb in steps_of_text(settings) if settings.is_text else []:
+    steps = steps_of_text(settings) if settings.is_text else []
+    if settings.is_text and not request.has_data and (warnings := warnings_of_copy(settings)):
+        say("\n".join([*warnings, ""]))
+    for verb in steps:
         say(f"$ roberta {shlex.join(map(without_secrets, verb))}")
         step = build_parser(verb[0]).parse_args(verb)
         if code := step.run(step):  # its errors are reported as this command's

@@ -76,7 +76,7 @@ def steps_of_text(settings: PretrainSettings) -> list[list[str]]:
     options = _options_of(reading)
     if len(sources) > 1 and valid:
         options["binarize"] += ["--blank-line-after-files"]
-    if _is_copied(settings, sources):
+    if is_copied(settings, sources):
         copy, held_out = (folder / name for name in _COPIES)
         if not copy.is_file():  # the last that is written
             _copy(settings, sources)
@@ -99,14 +99,20 @@ def steps_of_text(settings: PretrainSettings) -> list[list[str]]:
     return verbs
 
 
-def _is_copied(settings: PretrainSettings, sources: Sequence[TextInput]) -> bool:
+def is_copied(settings: PretrainSettings, sources: Sequence[TextInput]) -> bool:
+    """True if a copy of the text is made in the folder of the run."""
     return not settings.valid or any(source.is_stream for source in sources)
+
+
+def copies_of(settings: PretrainSettings) -> list[Path]:
+    """The files of a copied text: training text, and held-out text where none is given."""
+    return [settings.folder / name for name in (_COPIES[:1] if settings.valid else _COPIES)]
 
 
 def _copy(settings: PretrainSettings, sources: Sequence[TextInput]) -> None:
     """Make the copies, and keep what they are; text that changes meanwhile is refused."""
     folder, rules = settings.folder, settings.reading.rules
-    paths = [folder / name for name in (_COPIES[:1] if settings.valid else _COPIES)]
+    paths = copies_of(settings)
     before = [source.identity() for source in sources]
     num_bad = copy_text(sources, paths[0], None if settings.valid else paths[1], rules=rules)
     for source, identity in zip(sources, before, strict=True):
@@ -123,10 +129,15 @@ def _copy(settings: PretrainSettings, sources: Sequence[TextInput]) -> None:
 
 def _options_of(reading: InputSettings) -> dict[str, list[str]]:
     """How text is read, as options of the verbs `tokenizer` and `binarize`."""
-    defaults = _reading(InputSettings())
-    words = [word for name, value in _reading(reading).items() if value != defaults[name] for word in (name, value)]
+    words = options_of_reading(reading)
     words += ["--skip-bad-lines"] if reading.rules.skip_bad_lines else []
     return {"tokenizer": words, "binarize": list(words)}
+
+
+def options_of_reading(reading: InputSettings) -> list[str]:
+    """The options with a value by which text is read, as far as they are not the defaults."""
+    defaults = _reading(InputSettings())
+    return [word for name, value in _reading(reading).items() if value != defaults[name] for word in (name, value)]
 
 
 def _options_for(reading: InputSettings, sources: Iterable[TextInput]) -> list[str]:
@@ -171,7 +182,7 @@ def check_same_text(settings: PretrainSettings, sources: Sequence[TextInput]) ->
 
 def _names_made(settings: PretrainSettings, sources: Sequence[TextInput]) -> list[str]:
     """Files that would be made here, and that are used if they exist already."""
-    copies = (_COPIES[:1] if settings.valid else _COPIES) if _is_copied(settings, sources) else ()
+    copies = (_COPIES[:1] if settings.valid else _COPIES) if is_copied(settings, sources) else ()
     tokenizer = ["tokenizer/dict.txt"] if settings.makes_tokenizer else []
     return [*copies, *tokenizer, *(f"data-bin/{name}" for name in ("dict.txt", "train.idx", "train.bin"))]
 

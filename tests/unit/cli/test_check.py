@@ -1,10 +1,14 @@
 """`roberta check`, and its lines before a pretraining."""
 
+import json
+import os
 import re
+import shlex
 
+import fsspec
 import pytest
 
-from roberta_plugin.cli import main
+from roberta_plugin.cli import main, pretrain
 from roberta_plugin.pretraining import text_look
 from tests.tiny_tokenizers import train_tokenizer
 
@@ -63,6 +67,47 @@ def test_a_dry_run_of_a_pretraining_has_the_warnings(text, tmp_path, capsys):
     assert "WARNING: " in out and "repeat an earlier line" in out
     assert f"`roberta check {text}` shows the lines." in out
     assert not (tmp_path / "run").exists()
+
+
+def test_the_command_that_shows_more_reads_the_text_in_the_same_way(text, tmp_path, capsys):
+    """It lacked the column and the format, and was refused."""
+    table = tmp_path / "my table"
+    rows = [json.dumps({"body": line}) for line in text.read_text().splitlines() if line]
+    table.write_text("\n".join(rows) + "\n")
+    words = [str(table), "--text-column", "body", "--format", "jsonl"]
+    assert main(["pretrain", *words, "--dry-run", "--output-dir", str(tmp_path / "run")]) == 0
+    (command,) = re.findall(r"`roberta (check .*)` shows the lines\.", capsys.readouterr().out)
+    assert main(shlex.split(command)) == 0
+    assert "repeat an earlier line" in capsys.readouterr().out
+
+
+def test_a_text_by_url_or_pipe_is_checked_when_it_is_copied_or_a_note_says_that_it_is_not(text, tmp_path, capsys):
+    url, folder = "memory://check/text.txt", tmp_path / "run"
+    fsspec.filesystem("memory").pipe("/check/text.txt", text.read_bytes())
+    os.mkfifo(tmp_path / "pipe")
+    for words, note in (
+        ([url], f"{url}, a URL, is read once: the text is checked when it has been copied"),
+        (
+            [url, "--valid", str(text)],
+            f"a URL, is not checked before the training. `roberta check {url} --valid {text}`",
+        ),
+        ([str(tmp_path / "pipe")], "A pipe is read once: the text is checked when it has been copied"),
+        ([str(text), "--valid", str(tmp_path / "pipe")], "A pipe is not checked before the training. Write the text"),
+    ):
+        assert main(["pretrain", *words, "--dry-run", "--output-dir", str(folder)]) == 0
+        out = capsys.readouterr().out
+        assert "note: " in out and note in out
+
+
+def test_the_copy_of_a_text_by_url_is_checked_before_a_tokenizer_is_made(text, tmp_path, capsys, monkeypatch):
+    folder, steps = tmp_path / "run", pretrain.steps_of_text
+    fsspec.filesystem("memory").pipe("/check/text.txt", text.read_bytes())
+    monkeypatch.setattr(pretrain, "steps_of_text", lambda settings: [["recipes", f"nowhere-{len(steps(settings))}"]])
+    assert main(["pretrain", "memory://check/text.txt", "--output-dir", str(folder)]) == 2
+    said = capsys.readouterr()
+    assert "repeat an earlier line" in said.out and "nowhere-2" in said.err
+    copies = folder / "text"
+    assert f"`roberta check {copies}/train.txt --valid {copies}/valid.txt` shows the lines." in said.out
 
 
 @pytest.mark.parametrize(("content", "message"), [("", "there is no text"), (None, "No text file")])
