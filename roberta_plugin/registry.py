@@ -85,6 +85,8 @@ class KindEntry:
     """What `roberta predict --task-kind` calls it; empty: its name."""
     options: tuple[str, ...] = ()
     """Options of `roberta predict` that only this kind has."""
+    chosen_by: str = ""
+    """The one of them that chooses this kind where --task-kind is not given."""
     is_own: bool = False
     """True if tables of your own can be of this kind (`roberta prepare custom --kind`)."""
     numbers: tuple[str, ...] = ()

@@ -136,8 +136,7 @@ def iterate_predictions(
 def open_kind(settings: CommonPredictSettings) -> Kind:
     """The model of the settings, ready to answer."""
     device = usable_device(settings.device)
-    wanted = settings.task_kind or ("score" if settings.score else None)
-    kind = None if wanted is None else kind_class(task_kinds()[wanted])  # imported before the model
+    kind = None if (wanted := wanted_kind(settings)) is None else kind_class(wanted)  # imported before the model
     hub = RobertaHub.from_pretrained(
         settings.model,
         data=settings.data,
@@ -150,6 +149,14 @@ def open_kind(settings: CommonPredictSettings) -> Kind:
     decisions = kind.numbers_of(hub.trained_on.get(identity.DECISIONS, {})) if is_own else {}
     task = str(hub.trained_on.get("task"))
     return kind.answering(hub, settings, benchmark_of(task).rules if task in all_tasks() else None, decisions)
+
+
+def wanted_kind(settings: CommonPredictSettings) -> str | None:
+    """The kind that --task-kind names, or an option that chooses one; None: neither is given."""
+    if settings.task_kind is not None:
+        return task_kinds()[settings.task_kind]
+    choosing = ((name, entry.chosen_by) for name, entry in KINDS.items() if entry.chosen_by)
+    return next((name for name, option in choosing if getattr(settings, option, None)), None)
 
 
 def kind_of_model(hub: RobertaHub) -> str:

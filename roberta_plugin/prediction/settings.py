@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from roberta_plugin.finetuning.kinds import ScoreMethod, task_kinds
+from roberta_plugin.finetuning.kinds import task_kinds
 from roberta_plugin.machine import Precision
 from roberta_plugin.option_slices import compose
 from roberta_plugin.registry import PREDICT_OPTIONS
@@ -33,14 +33,6 @@ class CommonPredictSettings(Checked):
         (), "texts to answer, instead of --input", flag="texts", metavar="TEXT", nargs="*", excludes=("input",)
     )
     task_kind: str | None = setting(None, "what to predict (default: the model's own task)", choices=task_kinds)
-    score: ScoreMethod | None = setting(
-        None,
-        "score texts: pll (--score alone), the sum of the tokens' log-probabilities, each masked in turn; "
-        "pll-word-l2r, with the later tokens of its word; unmasked, minus the mean cross-entropy",
-        nargs="?",
-        const="pll",
-    )
-    per_token: bool = setting(False, "score: with the tokens and their log-probabilities")
     input: Path | None = setting(
         None,
         "records, plain or compressed (.gz, .zst, .xz, .bz2), or a URL; - is standard input (default)",

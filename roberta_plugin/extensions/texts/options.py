@@ -95,7 +95,7 @@ class TextPredictOptions(Checked):
         None,
         "multi_label: predict a label if its probability reaches this; classification: the same for the second of two "
         "labels",
-        default_text="as --null-threshold",
+        default_text="the one that `roberta finetune` found, else 0.5",
         metavar="P",
         smallest=0,
         largest=1,

@@ -32,7 +32,7 @@ EVERYWHERE = {
     "finetune": "--raw --tokenizer --max-length --output-dir --data --from-scratch --seeds --quick --epochs --only --set "
     "--select --checkpoint --patience --label-smoothing --slurm --grid-only --model",
     "evaluate": "--output-dir --no-progress --results",
-    "predict": "--task-kind --score --input --output --data --tokenizer --max-length --batch-tokens --device "
+    "predict": "--task-kind --input --output --data --tokenizer --max-length --batch-tokens --device "
     "--precision --on-error --no-progress --text-column --id-column",
     "export": "--to --output-dir --data --tokenizer --head --labels --license --language --push",
     "import": "--output-dir --data --tokenizer --labels --no-comparison" + " --adapter" * ("peft" in FORMATS),
@@ -167,7 +167,7 @@ ROADS = {
 ROADS["fill-mask"] = ROADS["predict"]
 BY_MODEL = {
     name: "--text-pair-column --head --top-k --pooling --normalize --null-threshold --valid-sequences --threshold "
-    "--temperature --no-trigram-blocking --per-token"
+    "--temperature --no-trigram-blocking --score --per-token"
     for name in ("predict", "fill-mask")
 }
 """Options of some kinds, refused once the model says its kind: test_options_of_another_kind_are_refused."""
