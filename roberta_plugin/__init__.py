@@ -31,7 +31,7 @@ The layers, top to bottom; a module imports only from layers below it:
     fairseq_import        without side effects         reports        tables, plots
     settings              dataclasses from texts, and their options
     registry              what extensions add, by sort and name
-    moved                 former names of modules
+    moved                 former names of modules     former_fields  and of fields
     option_slices         options that extensions add to a dataclass
     spelling              names that look alike
     tables                CSV, TSV, JSON Lines, Parquet, Arrow -> rows

@@ -21,15 +21,15 @@ A broken extension does not stop the others: one line says which package it is a
 
 from __future__ import annotations
 
-import functools
 import importlib
 import logging
 import pkgutil
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
+
+from roberta_plugin.former_fields import formerly
 
 logger = logging.getLogger(__name__)
 
@@ -42,35 +42,7 @@ GROUP = "roberta_plugin.extensions"
 T = TypeVar("T")
 
 
-def _formerly(former: str, now: str) -> Callable[[type[T]], type[T]]:
-    """Let a field of a dataclass be given and read by its former name, too, for one version, with a warning."""
-
-    def warn(owner: type[Any]) -> None:
-        message = f"{owner.__name__}.{former} is {now} now; its former name goes with the next version: rename it."
-        warnings.warn(message, DeprecationWarning, stacklevel=3)
-
-    def decorate(owner: type[T]) -> type[T]:
-        initialize = owner.__init__
-
-        @functools.wraps(initialize)
-        def with_former(self: Any, *values: Any, **more: Any) -> None:
-            if former in more:
-                warn(owner)
-                more.setdefault(now, more.pop(former))
-            initialize(self, *values, **more)
-
-        def read(self: Any) -> Any:
-            warn(owner)
-            return getattr(self, now)
-
-        owner.__init__ = with_former  # type: ignore[method-assign]
-        setattr(owner, former, property(read))
-        return owner
-
-    return decorate
-
-
-@_formerly("own_options", "shared_options")
+@formerly("own_options", "shared_options")
 @dataclass(frozen=True)
 class KindEntry:
     """A kind of task, as far as help texts and choices of options need it."""
@@ -242,7 +214,7 @@ class FormatEntry:
     """Reference of a function of a folder that returns further files which its files name."""
 
 
-@_formerly("own_options", "table_options")
+@formerly("own_options", "table_options")
 @dataclass(frozen=True)
 class Extension:
     """What one task or capability adds; each mapping is by name."""
@@ -446,6 +418,29 @@ def register(extension: Extension) -> None:
     if is_new:
         for notify in on_registration:
             notify(extension)
+
+
+def owners_elsewhere(*entries: tuple[Registry[Any], str]) -> list[dict[str, str]]:
+    """Name and package of the extensions of other packages that have these entries, for files that depend on them."""
+    owners = {owner.name: owner for registry, name in entries if (owner := registry.owner(name)).package != OURS}
+    return [{"name": name, "package": owner.package} for name, owner in owners.items()]
+
+
+def check_installed(recorded: Iterable[Mapping[str, str]], *, what: str) -> None:
+    """Refuse what depends on extensions that are not installed; `recorded` are those of `owners_elsewhere`.
+
+    `what` begins the message.
+
+    Example: "runs/best.pt was trained with" -> "runs/best.pt was trained with the extension ordinal of ordinal 1.0,
+    which is not installed: pip install ordinal."
+    """
+    for extension in recorded:
+        if extension["name"] not in all_extensions():
+            sentence = (
+                f"{what} the extension {extension['name']} of {extension['package']}, which is not installed: pip "
+                f"install {extension['package'].split()[0]}."
+            )
+            raise ValueError(" ".join([sentence, *problems]))
 
 
 def leave_out(what: str, owner: Extension, error: BaseException) -> None:

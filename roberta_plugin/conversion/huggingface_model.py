@@ -37,7 +37,7 @@ from roberta_plugin.conversion.portable import (
     usual_kind,
 )
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import all_tasks, kind_of_task
+from roberta_plugin.finetuning.benchmarks import all_tasks, kind_of_task, unknown_task
 from roberta_plugin.finetuning.kinds import KINDS, kind_class
 from roberta_plugin.finetuning.kinds.base import is_length
 from roberta_plugin.finetuning.kinds.outputs import is_number
@@ -206,6 +206,7 @@ def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, An
         **{name: partial(_are_recorded, recorded) for name, recorded in of_kinds.items()},
     }
     entries = {name: config[name] for name in checks if config.get(name) is not None}
+    check_task(entries.get(REMEMBERED), path)
     for name, entry in entries.items():
         try:
             is_ours, why = isinstance(entry, dict) and checks[name](entry), ""
@@ -221,6 +222,12 @@ def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, An
     for name in of_kinds:
         settings |= entries.get(name, {})
     return trained["task"], settings, dict(entries.get(identity.DECISIONS, {}))
+
+
+def check_task(entry: Any, path: Path) -> None:
+    """Refuse a fine-tuning task of an extension that is not installed."""
+    if isinstance(entry, dict) and isinstance(entry.get("task"), str) and entry["task"] not in ("", *all_tasks()):
+        raise ValueError(f"{path}: {unknown_task(entry['task'])}")
 
 
 def check_head(model: PortableModel) -> None:

@@ -29,6 +29,7 @@ from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSett
 from roberta_plugin.finetuning.benchmarks import (
     all_tasks,
     benchmark_of,
+    brought_by,
     checked_options,
     option_fields,
     options_for,
@@ -45,6 +46,7 @@ from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import remarks
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.json_files import parse_json, write_json
+from roberta_plugin.registry import check_installed
 
 PREFIX = "evaluation_"
 _LEAD = "lead_"  # in the names of the metrics of summaries
@@ -75,6 +77,7 @@ class Evaluation:
     """Metrics of TF-IDF with logistic regression (`finetuning/kinds/bag_of_words.py`), where texts get labels."""
     selection: str = ""  # the metric that has selected the models; empty: the recipe's
     precision: str = "fp32"  # of the models' products (`models/precision.py`)
+    extensions: Sequence[Mapping[str, str]] = ()  # of other packages, that have the task (`registry.owners_elsewhere`)
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
@@ -85,6 +88,7 @@ class Evaluation:
             evaluation = cls(**{name: value for name, value in content.items() if name in names})
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise ValueError(f"{path} is not an evaluation of `roberta evaluate` ({error}): delete it.") from error
+        check_installed(evaluation.extensions, what=f"{path} was made with")
         if evaluation.task not in all_tasks():
             raise ValueError(f"{path}: {unknown_task(evaluation.task)}")
         return evaluation
@@ -266,6 +270,7 @@ def evaluate_split(judge: Judge, split: str, decisions: Decisions) -> Evaluation
         tf_idf=tf_idf,
         selection=judge.selection if settings.selection else "",
         precision=settings.precision,
+        extensions=brought_by(prepared.task, prepared.settings),
         remarks=[
             *no_better_than_words(split, ensemble, tf_idf, selection=judge.selection),
             *no_better_than_constant(

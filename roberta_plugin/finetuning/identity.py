@@ -12,15 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of, kind_of
-from roberta_plugin.finetuning.prepared import NAME, Prepared
+from roberta_plugin import registry
+from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of, brought_by, kind_of
+from roberta_plugin.finetuning.prepared import EXTENSIONS, NAME, Prepared
 from roberta_plugin.record import differences, listed, refuse
-from roberta_plugin.registry import KINDS, OURS, all_extensions, problems
 
 logger = logging.getLogger(__name__)
 
 KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
-EXTENSION = "extension"  # beside "task": name and package of the extension that has the kind, if it is not ours
 EXAMPLES = "examples"  # beside "task": which examples, for a training that continues with them
 # Beside "task", in models that were made elsewhere:
 MADE_ANEW = "made_anew"  # names of heads that it lacked, and that are newly initialized
@@ -38,27 +37,15 @@ def describe(prepared: Prepared) -> dict[str, Any]:
         "tokenizer": prepared.content.get("tokenizer"),
         "vocabulary": prepared.vocabulary.sha256,
         EXAMPLES: {split: digest for split, digest in hashes.items() if digest},
-        **_extension_of(prepared),
+        **({EXTENSIONS: found} if (found := brought_by(prepared.task, prepared.settings)) else {}),
     }
 
 
-def _extension_of(prepared: Prepared) -> dict[str, Any]:
-    """Which extension of another package the kind of the data comes from, if any."""
-    kind = prepared.settings.get("kind")
-    if kind not in KINDS or (owner := KINDS.owner(str(kind))).package == OURS:
-        return {}
-    return {EXTENSION: {"name": owner.name, "package": owner.package}}
-
-
 def check_installed(state: Mapping[str, Any], *, checkpoint: Path) -> None:
-    """Refuse a checkpoint whose kind comes from an extension that is not installed."""
-    extension = read_record(state).get(EXTENSION)
-    if extension and extension["name"] not in all_extensions():
-        sentence = (
-            f"{checkpoint} was trained with the extension {extension['name']} of {extension['package']}, which is not "
-            f"installed: pip install {str(extension['package']).split()[0]}."
-        )
-        raise ValueError(" ".join([sentence, *problems]))
+    """Refuse a checkpoint whose task or kind comes from an extension that is not installed."""
+    record = read_record(state)
+    former = [record["extension"]] if record.get("extension") else []
+    registry.check_installed(record.get(EXTENSIONS, former), what=f"{checkpoint} was trained with")
 
 
 def read_record(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,8 +42,10 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import json_text, parse_json, sha256_of_json, write_json
 from roberta_plugin.locks import is_locked_by_us
+from roberta_plugin.registry import check_installed
 
 NAME = "prepared.json"
+EXTENSIONS = "extensions"  # in it, and beside "task" in checkpoints: those of other packages that have the task
 FORMAT = 2  # of prepared.json
 OFFSETS = "first"  # SPLIT.first.npy holds the offsets
 REMEDY = "copy the folder again, or make it again with `roberta prepare --overwrite`"
@@ -152,6 +154,7 @@ class Prepared:
         fault = content_fault(content)
         if fault:
             raise ValueError(f"{path} is damaged: {fault}; {REMEDY}.")
+        check_installed(content.get(EXTENSIONS, ()), what=f"{path.parent} was prepared with")
         prepared = cls(Path(folder), content)
         for name in prepared.common_files:
             check_size(prepared.folder / name, prepared.files)
@@ -272,6 +275,12 @@ def content_fault(content: Any) -> str | None:
         return "the setting 'max_length' is not a whole number"
     if not isinstance(content["settings"].get("labels") or [], list):
         return "the setting 'labels' is not a list"
+    recorded = content.get(EXTENSIONS, [])
+    if not isinstance(recorded, list) or not all(
+        isinstance(each, dict) and all(isinstance(each.get(name), str) and each[name] for name in ("name", "package"))
+        for each in recorded
+    ):
+        return f"{EXTENSIONS!r} lacks names or packages"
     # The counts say how long the binary files must be, so they are checked before these are opened.
     for split, facts in content["splits"].items():
         if not isinstance(facts, dict) or not all(
@@ -375,10 +384,12 @@ class PreparedWriter:
         vocabulary: Vocabulary,
         settings: Mapping[str, Any],
         source: Mapping[str, Any] | None = None,
+        extensions: Sequence[Mapping[str, str]] = (),
     ) -> None:
         """Begin a folder.
 
-        `settings` are plain JSON values, and `source` identifies the official files (`benchmarks/base.describe_files`).
+        `settings` are plain JSON values, `source` identifies the official files (`benchmarks/base.describe_files`), and
+        `extensions` are those of other packages without which the folder is of no use (`registry.owners_elsewhere`).
 
         Raises:
             FileExistsError: if the path exists and is not an empty folder; on entering, also if another process writes
@@ -386,7 +397,7 @@ class PreparedWriter:
         """
         self.folder = Path(folder)
         self._task, self._tokenizer, self._vocabulary, self._settings = task, tokenizer, vocabulary, dict(settings)
-        self._source = dict(source or {})
+        self._source, self._extensions = dict(source or {}), list(extensions)
         self._partial = self.folder.with_name(f".{self.folder.name}.partial")
         self._splits: dict[str, Any] = {}
         self._lock = -1  # descriptor of the partial folder
@@ -440,6 +451,7 @@ class PreparedWriter:
             "settings": self._settings,
             "tokenizer": self._tokenizer.description(),
             "source": self._source,
+            **({EXTENSIONS: self._extensions} if self._extensions else {}),
             "splits": self._splits,
             "files": {path.name: file_record(path) for path in sorted(self._partial.iterdir()) if path.is_file()},
         }

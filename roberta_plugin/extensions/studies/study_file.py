@@ -125,7 +125,8 @@ def _probe(name: str, section: Section) -> Probe:
             raise section.error(f"--kind must be {PERPLEXITY} or {FINE_TUNING}, got {kind!r}.")
         check_names((name.replace("_", "-") for name in values), known=_TUNING, where=section.name)
         if task not in all_tasks():
-            raise section.error(f"--task must be {' or '.join(all_tasks())}, got {task!r}.")
+            remedy = "Correct the name, or install the package that brings it."
+            raise section.error(f"--task must be {' or '.join(all_tasks())}, got {task!r}. {remedy}")
         options, train, axes = (section.subsection(bag).as_options() for bag in ("options", "train", "grid"))
         only = {axis: ",".join(to_arguments({axis: choices}, where="grid")[1:]) for axis, choices in axes.items()}
         seeds = grid.checked_seeds(section.subsection("seeds", ["1", "2", "3", "4", "5"]).content, where="--seeds")

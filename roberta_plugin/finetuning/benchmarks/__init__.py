@@ -15,7 +15,7 @@ from dataclasses import Field, fields
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.finetuning.options import Stage, TaskOptions
-from roberta_plugin.registry import BENCHMARKS, problems
+from roberta_plugin.registry import BENCHMARKS, KINDS, owners_elsewhere, problems
 from roberta_plugin.settings import flag, from_arguments
 
 if TYPE_CHECKING:
@@ -94,6 +94,13 @@ def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) 
 def kind_of_task(task: str) -> str | None:
     """The kind of a task's row; None for tables of your own, whose settings name it, and if there is no such task."""
     return (benchmark_of(task).kind or None) if task in all_tasks() else None
+
+
+def brought_by(task: str, settings: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The extensions of other packages that have a task or its kind (`registry.owners_elsewhere`)."""
+    kind = kind_of_task(task) or settings.get("kind")
+    families = ((BENCHMARKS, name) for name, family in BENCHMARKS.items() if task in family.tasks)
+    return owners_elsewhere(*families, *([(KINDS, str(kind))] if kind in KINDS else []))
 
 
 def white_space_of(kind: type[Kind], task: str) -> WhiteSpace:

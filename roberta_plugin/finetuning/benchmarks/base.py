@@ -26,6 +26,7 @@ import numpy as np
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning.benchmarks import brought_by
 from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.kinds.base import Kind, Official
 from roberta_plugin.finetuning.kinds.outputs import Outcome, RawOutputs
@@ -304,6 +305,7 @@ class Benchmark:
             vocabulary=vocabulary,
             settings=settings,
             source=describe_files(self.source_files(files)),
+            extensions=brought_by(self.name, settings),
         ) as writer:
             for name, of_split in examples.items():
                 with writer.split(name) as split:

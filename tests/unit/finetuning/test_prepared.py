@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
+from roberta_plugin import registry
 from roberta_plugin.cli import main
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.extensions.choices.options import RaceOptions
 from roberta_plugin.extensions.spans.options import SquadOptions
-from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning import benchmarks, identity
 from roberta_plugin.finetuning.benchmarks import checked_options, options_for
 from roberta_plugin.finetuning.examples import (
     Example,
@@ -38,6 +39,7 @@ from roberta_plugin.finetuning.preparation import (
     prepare,
 )
 from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter
+from roberta_plugin.registry import BenchmarkFamily, Extension
 from tests.tiny_benchmarks import words_tokenizer, write_prepared, write_tokenizer
 from tests.tiny_tables import rows_of, write_csv
 from tests.tiny_tagging import write_prepared as write_tagging
@@ -84,6 +86,37 @@ def test_a_split_without_examples_or_columns_can_be_read(tmp_path):
     prepared = Prepared.open(tmp_path / "set")
     assert (len(prepared.split("train")), prepared.split("train").offsets.tolist()) == (0, [0])
     assert prepared.split("test").columns == {}
+
+
+ELSEWHERE = {"name": "anli", "package": "anli 1.0"}
+
+
+def test_a_folder_of_an_extension_that_is_not_installed_names_its_package(tmp_path):
+    with begin(tmp_path / "set") as writer:
+        writer._extensions = [ELSEWHERE]
+        add_split(writer, "train")
+    said = "set was prepared with the extension anli of anli 1.0, which is not installed: pip install anli."
+    with pytest.raises(ValueError, match=said):
+        Prepared.open(tmp_path / "set")
+    path = tmp_path / "set" / "prepared.json"
+    path.write_text(path.read_text().replace('"package"', '"pack"'))
+    with pytest.raises(ValueError, match="is damaged: 'extensions' lacks names or packages"):
+        Prepared.open(tmp_path / "set")
+
+
+def test_a_task_of_another_package_is_recorded_with_its_package(monkeypatch):
+    family = BenchmarkFamily(("ANLI",), "roberta_plugin.extensions.texts.glue:TASKS")
+    monkeypatch.setitem(registry.BENCHMARKS._entries, "anli", family)
+    monkeypatch.setitem(registry.BENCHMARKS._owners, "anli", Extension("anli", "anli", package="anli 1.0"))
+    monkeypatch.setattr(benchmarks, "benchmark_of", lambda task: SimpleNamespace(kind="classification"))
+    assert benchmarks.brought_by("ANLI", {}) == [ELSEWHERE] and benchmarks.brought_by("RTE", {}) == []
+
+
+@pytest.mark.parametrize("record", [{"extensions": [ELSEWHERE]}, {"extension": ELSEWHERE}])
+def test_a_checkpoint_of_an_extension_that_is_not_installed_names_its_package(record):
+    said = "x.pt was trained with the extension anli of anli 1.0, which is not installed: pip install anli."
+    with pytest.raises(ValueError, match=said):
+        identity.check_installed({"task_state": {identity.KEY: record}}, checkpoint=Path("x.pt"))
 
 
 def test_an_error_leaves_no_folder(tmp_path):
