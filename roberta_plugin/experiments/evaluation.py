@@ -77,7 +77,8 @@ class Evaluation:
     """Metrics of TF-IDF with logistic regression (`finetuning/kinds/bag_of_words.py`), where texts get labels."""
     selection: str = ""  # the metric that has selected the models; empty: the recipe's
     precision: str = "fp32"  # of the models' products (`models/precision.py`)
-    extensions: Sequence[Mapping[str, str]] = ()  # of other packages, that have the task (`registry.owners_elsewhere`)
+    extensions: Sequence[Mapping[str, str]] = field(default_factory=list)
+    """Extensions of other packages that have the task (`registry.owners_elsewhere`)."""
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
