@@ -18,7 +18,7 @@ from roberta_plugin.conversion.formats import instead
 from roberta_plugin.conversion.portable import MASKED_LM, PortableModel, counterpart_of, has_module
 from roberta_plugin.foreign_fields import Table
 from roberta_plugin.models.checkpoints import architecture, num_segments_of
-from roberta_plugin.models.config import SWITCHES, check_has_no_switch
+from roberta_plugin.models.config import BEYOND_HUGGING_FACE, check_has_no_switch
 from roberta_plugin.registry import FAMILIES
 
 
@@ -82,7 +82,7 @@ def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
     is_alone = not has_module(kind)
     # All classes of transformers have tanh.
     if not counterpart_of(kind).has_pooler or options["pooler_activation_fn"] == "tanh":
-        if not options.keys() & {*SWITCHES, "no_layernorm_embedding"} and (has_gelu or kind != MASKED_LM):
+        if options.keys().isdisjoint(BEYOND_HUGGING_FACE) and (has_gelu or kind != MASKED_LM):
             return None
         for family in families()[:-1]:
             has_all = not options.keys() & {*family.LACKS} and (

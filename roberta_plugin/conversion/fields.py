@@ -5,14 +5,12 @@ Rules for the fields of tokenizers are in `data/tokenizers/huggingface_fields`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.foreign_fields import FLAG, Table, check_fields, known, noted, only
 from roberta_plugin.models.checkpoints import saved_options
-from roberta_plugin.settings import short
 
 # Known fields are used here, only matter for training or for generating text, or say how to open the file.
 CONFIG: Table = {
@@ -61,13 +59,6 @@ _WITH_TRANSFORMERS = "Use it with transformers, or start from another."
 def check_config(config: Mapping[str, Any], table: Table, path: Path) -> list[str]:
     """Notes on the fields of a config.json by `CONFIG` or a family's table; raises as `check_fields`."""
     return check_fields(config, table, path, remedy=_WITH_TRANSFORMERS)
-
-
-def rotary_base(value: Any, name: str, path: Path) -> float:
-    """The base of rotary positions in the entry `name` of a config.json; raises ValueError for an impossible value."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 < value <= sys.float_info.max:
-        raise ValueError(f"{path}: {name} must be a number above 1, got {short(value)}.")
-    return float(value)
 
 
 def check_fairseq(state: Mapping[str, Any], path: Path) -> list[str]:

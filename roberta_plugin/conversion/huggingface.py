@@ -60,6 +60,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, read_sizes
+from roberta_plugin.models.config import has_position_limit
 from roberta_plugin.models.initial_weights import STANDARD_DEVIATION
 
 _ADVICE = "Copy the file again."
@@ -149,7 +150,7 @@ def read_huggingface(path: Path) -> PortableModel:
             weights,
             head,
             order=their_ids(foreign.tokenizer, vocabulary.symbols),
-            is_rotary=portable_code.is_rotary(options),
+            has_table=has_position_limit(options),
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

@@ -464,7 +464,7 @@ def to_hugging_face(
 
 
 def from_hugging_face(
-    state: Mapping[str, Tensor], head: Head, *, order: NDArray[Any] | None = None, is_rotary: bool = False
+    state: Mapping[str, Tensor], head: Head, *, order: NDArray[Any] | None = None, has_table: bool = True
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """A state dict of Hugging Face -> parameters by our names, and the original ones that were merged.
 
@@ -472,7 +472,7 @@ def from_hugging_face(
         state: parameters of their model, as from `with_base_prefix`, with or without copies of tied parameters.
         head: its head, with our name.
         order: their id of each of our ids (V,), if they differ.
-        is_rotary: True if it has no embeddings of positions.
+        has_table: True if it has embeddings of positions.
 
     Raises:
         ValueError: for a parameter without a counterpart in our model, or if one is missing.
@@ -484,7 +484,7 @@ def from_hugging_face(
         if name in (TOKEN_TYPES, "lm_head.bias") or (_WITHOUT_EFFECT.fullmatch(name) and _module(name) not in back):
             continue
         result[translate(name, back)] = value
-    if TOKENS not in result or (POSITIONS not in result and not is_rotary):
+    if TOKENS not in result or (POSITIONS not in result and has_table):
         raise ValueError("The embeddings are missing: the state dict belongs to another kind of model.")
     if head.kind == MASKED_LM:
         result.setdefault(LM_WEIGHT, result[TOKENS])

@@ -7,24 +7,25 @@ folder is only read by these names: no code in the folder runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from roberta_plugin.conversion.fields import CONFIG, rotary_base
+from roberta_plugin.conversion.fields import CONFIG
 from roberta_plugin.foreign_fields import USED, Table, noted
 from roberta_plugin.models.checkpoints import checked
 from roberta_plugin.models.config import SWITCHES, FastRobertaConfig, check_config
 
 CODE = Path(__file__).with_name("modeling_roberta_plugin.py")
 MODEL_TYPE, CLASS = "roberta_plugin", "RobertaPlugin"
-_BASES = ("rotary_base", "rotary_base_local")
+_DECLARED = re.findall(r"^    (\w+): ", CODE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+"""Names with a type in the code's classes: the options of its configuration are among them."""
 _OPTIONS = (
-    *("encoder_normalize_before", "no_layernorm_embedding", "no_first_attention_norm", "norm", "no_norm_bias"),
-    *("no_linear_bias", "feed_forward", "qk_norm", "position_encoding", "attention_window", "global_attention_every"),
-    *("pooler_activation_fn", *_BASES),
+    *("encoder_normalize_before", "no_layernorm_embedding", "pooler_activation_fn"),
+    *(name for name in SWITCHES if name in _DECLARED),
 )
 LACKS: tuple[str, ...] = tuple(name for name in SWITCHES if name not in _OPTIONS)
 ACTIVATION: str = "hidden_act"
@@ -47,11 +48,6 @@ def describes(options: Mapping[str, Any]) -> bool:
     return True
 
 
-def is_rotary(options: Mapping[str, Any]) -> bool:
-    """True if a model with these options, in any family, has no embeddings of positions."""
-    return str(options.get("position_encoding")) == "rotary"
-
-
 def to_config(options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
     """The part of config.json that describes the layers, and names the classes of the code."""
     return {
@@ -71,7 +67,6 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     options: dict[str, Any] = {
         name: checked(path, name, config[name]) for name in _OPTIONS if config.get(name) is not None
     }
-    options |= {name: rotary_base(options[name], name, path) for name in _BASES if name in options}
     sizes: dict[str, Any] = {
         "encoder_embed_dim": config["hidden_size"],
         "encoder_attention_heads": config["num_attention_heads"],

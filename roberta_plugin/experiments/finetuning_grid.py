@@ -25,7 +25,7 @@ from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.preparation import check_measurable
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.launch.run_folder import Metric
-from roberta_plugin.models.checkpoints import ARCHITECTURE
+from roberta_plugin.models.config import ARCHITECTURE
 from roberta_plugin.runs import RUNS, read_record
 from roberta_plugin.settings import short
 

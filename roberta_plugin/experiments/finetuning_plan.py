@@ -217,4 +217,4 @@ def start_remarks(start: Start, prepared: Prepared, settings: TuningSettings) ->
         )
     if length > start.max_positions:
         limit = f"{start.checkpoint} was trained with at most {start.max_positions} tokens"
-        yield f"{limit}, and {prepared.folder} has up to {length}: its rotary positions go on."
+        yield f"{limit}, and {prepared.folder} has up to {length}: its positions continue."

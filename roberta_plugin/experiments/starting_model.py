@@ -48,8 +48,11 @@ class Start:
 
     @property
     def longest(self) -> float:
-        """Tokens that it can be fine-tuned with: with rotary positions, any number."""
-        return math.inf if self.options.get("position-encoding") == "rotary" else self.max_positions
+        """Tokens that it can be fine-tuned with."""
+        from roberta_plugin.models.config import has_position_limit  # imports torch
+
+        options = {name.replace("-", "_"): value for name, value in self.options.items()}
+        return self.max_positions if has_position_limit(options) else math.inf
 
     @cached_property
     def sha256(self) -> str:

@@ -19,7 +19,7 @@ from roberta_plugin.fairseq_workarounds.saved_state import check_moments, check_
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.starting_head import starting_head, take_over_head
 from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, norms_of, saved_options
-from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
+from roberta_plugin.models.config import ARCHITECTURE, SWITCHES, FastRobertaConfig
 from roberta_plugin.models.head_parameters import is_of_head
 from roberta_plugin.record import Difference, differences, listed, option_name, refuse
 
@@ -53,20 +53,7 @@ _OF_TEXT = (
     "seed",
 )
 # Options of the model without which weights have another meaning, or no place.
-_OF_MODEL = (
-    "encoder_layers",
-    "encoder_embed_dim",
-    "encoder_ffn_embed_dim",
-    "encoder_attention_heads",
-    "activation_fn",
-    "layer_norm_eps",
-    "encoder_normalize_before",
-    "no_layernorm_embedding",
-    "untie_weights_roberta",
-    "share_layers",
-    "share_parts",
-    *SWITCHES,
-)
+_OF_MODEL = tuple(name for name in ARCHITECTURE if name != "max_positions")  # of which `check_positions` speaks
 
 
 def save_trainer(fairseqs: Callable[..., Any], trainer: Any, filename: str, extra_state: dict[str, Any]) -> Any:

@@ -71,7 +71,7 @@ class HubCore(nn.Module):
 
     @property
     def longest(self) -> float:
-        """The most tokens of an input; infinite with rotary positions, which also reach beyond those of training."""
+        """The most tokens of an input; infinite without a limit of positions, even beyond those of training."""
         return self.max_positions if getattr(self.model, "has_position_limit", True) else math.inf
 
     @property
@@ -172,7 +172,7 @@ class HubCore(nn.Module):
         )
 
     def check_length(self, length: int) -> None:
-        """Refuse a sequence with more tokens than the model has positions; warn if positions are rotary."""
+        """Refuse a sequence of more tokens than the model reads; warn of more than it was trained with."""
         if length > self.longest:
             raise ValueError(
                 f"The text has {length} tokens, and this model reads at most {self.max_positions}: shorten it."
@@ -182,7 +182,7 @@ class HubCore(nn.Module):
             self._has_warned_of_length = True
             logger.log(
                 level,
-                f"A text has {length} tokens, and the model was trained with at most {self.max_positions}: its rotary "
+                f"A text has {length} tokens, and the model was trained with at most {self.max_positions}: its "
                 "positions continue, but answers may be worse.",
             )
 

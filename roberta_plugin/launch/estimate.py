@@ -13,6 +13,7 @@ Hours, in half precision, are what tests/benchmarks/count_gpu_step.py counts for
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ import torch
 
 from roberta_plugin.launch.arguments import data_folders
 from roberta_plugin.models.checkpoints import ModelOnlyTask, NoInitialization
-from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
+from roberta_plugin.models.config import ARCHITECTURE, FastRobertaConfig, has_position_limit
 from roberta_plugin.models.encoder import num_ffn_matrices
 from roberta_plugin.models.flops import half_precision_peak, training_flops
 from roberta_plugin.models.heads import SequenceHead
@@ -37,8 +38,7 @@ from roberta_plugin.tasks.masked_lm_options import growth_of, max_tokens_of
 
 PAPER_VOCABULARY = 50_265  # the released models: 50,260 symbols, and <s> <pad> </s> <unk> <mask>
 _SPECIALS = 5  # <s> <pad> </s> <unk>, which dict.txt never holds, and <mask>, which the task adds
-_LAYERS = ("encoder_normalize_before", "no_layernorm_embedding", "share_layers", "share_parts")
-_FURTHER = ("untie_weights_roberta", *_LAYERS, *SWITCHES)
+_SIZES = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "max_positions")
 REFERENCE = "H100"
 PRODUCTS, BANDWIDTH = 600e12, 2.9e12  # FLOP/s, and bytes a second
 ATTENTION = {False: (280e12, 200e12), True: (200e12, 160e12)}  # forward and backward, without and with dropout
@@ -87,6 +87,11 @@ class Shape:
         return PositionScheme.from_config(FastRobertaConfig(**self.config))
 
     @property
+    def longest(self) -> float:
+        """Tokens that the model reads at most."""
+        return self.max_positions if has_position_limit(self.options) else math.inf
+
+    @property
     def ffn_matrices(self) -> int:
         """Matrices of a feed-forward layer."""
         return num_ffn_matrices(str(self.options.get("feed_forward", "plain")))
@@ -124,7 +129,7 @@ class _Symbols(NamedTuple):
 
 def model_shape(parsed: Namespace) -> Shape:
     """Model sizes from fairseq's options."""
-    further = {name: getattr(parsed, name, None) for name in _FURTHER}
+    further = {name: getattr(parsed, name, None) for name in ARCHITECTURE if name not in _SIZES}
     return Shape(
         num_layers=parsed.encoder_layers,
         dim=parsed.encoder_embed_dim,

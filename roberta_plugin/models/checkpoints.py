@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import logging
 import re
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -39,7 +40,15 @@ from torch.overrides import TorchFunctionMode
 
 from roberta_plugin.checkpoint_files import REMEDY, read_tensors
 from roberta_plugin.foreign_fields import USED, Table, check_fields, known, only
-from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, SWITCHES, FastRobertaConfig, read_config
+from roberta_plugin.models.config import (
+    ACTIVATIONS,
+    ARCHITECTURE,
+    ARCHITECTURES,
+    INITIAL,
+    SWITCHES,
+    FastRobertaConfig,
+    read_config,
+)
 from roberta_plugin.models.head_parameters import HasHeads
 from roberta_plugin.models.sharing import PARTS, aliases
 from roberta_plugin.settings import choices_of, short
@@ -286,7 +295,6 @@ _SWITCHES = (
 _NAMES = ("activation_fn", "pooler_activation_fn")
 _SHARING = ("share_layers", "share_parts")
 _KEPT = (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING, *SWITCHES)
-INITIAL = ("init_std", "init_attention", "zero_init_residual")
 # Options of fairseq's RoBERTa and of the encoder below it; the known ones are of training, or the weights say them.
 FAIRSEQ: Table = {
     **dict.fromkeys(_KEPT, USED),
@@ -367,16 +375,6 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     return argparse.Namespace(arch=name, max_positions=num_positions, **options)
 
 
-ARCHITECTURE = frozenset(
-    {
-        *("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "max_positions"),
-        *("encoder_normalize_before", "no_layernorm_embedding", "layer_norm_eps", "untie_weights_roberta"),
-        *(*_DEFAULT_NAMES, *_SHARING, *SWITCHES),
-    }
-)
-"""Names of what `architecture` may hold."""
-
-
 def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     """Options of `fast_roberta` that describe the model of a checkpoint, of any year.
 
@@ -421,7 +419,7 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     }
     others = {name: value for name, value in others.items() if value != getattr(FastRobertaConfig, name)}
     options = {**sizes, "encoder_attention_heads": num_heads, **activations, **others}
-    assert options.keys() <= ARCHITECTURE
+    assert options.keys() <= {*ARCHITECTURE}
     return options
 
 
@@ -554,6 +552,9 @@ def checked(path: Path, option: str, value: Any) -> int | float | bool | str:
         else:
             is_whole = float not in (item.type, *get_args(item.type))
             is_right = isinstance(value, int if is_whole else int | float)
+            if is_right and item.type is not bool:
+                is_right = not isinstance(value, bool) and abs(value) <= sys.float_info.max
+            value = float(value) if is_right and not is_whole else value
             wanted = "true or false" if item.type is bool else f"a {'whole ' if is_whole else ''}number"
     elif option in _COUNTS:
         is_right, wanted = isinstance(value, int) and value > 0, "a whole number above 0"

@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Optional
 
@@ -37,25 +37,47 @@ MATMUL_PRECISIONS = ChoiceEnum(["highest", "high", "medium"])
 _ROTARY = {"position_encoding": ("rotary",)}
 
 
+def model_setting(default: Any, help_text: str, **more: Any) -> Any:
+    """An option that describes the model: with another value, weights have another meaning, or no place.
+
+    `more` may have, besides what `setting` takes,
+
+        weights_fit          True if a pretraining may go on from a model with another value nevertheless, or a function
+                             of the options of both, before and now, that returns this
+        is_in_hugging_face   False if Hugging Face's RoBERTa lacks it
+    """
+    return setting(default, help_text, describes="model", **more)
+
+
+def initial_setting(default: Any, help_text: str, **more: Any) -> Any:
+    """An option that draws the initial weights, and has no effect afterwards."""
+    return setting(default, help_text, describes="initial weights", **more)
+
+
 def switch(default: Any, help_text: str, **more: Any) -> Any:
     """An option, off by default, by which an encoder departs from RoBERTa.
 
     To mark it so is enough for all that saves, resumes, opens and converts models: see `SWITCHES`.
     """
-    return setting(default, help_text, is_switch=True, **more)
+    return model_setting(default, help_text, is_switch=True, is_in_hugging_face=False, **more)
+
+
+def has_position_limit(options: Mapping[str, Any]) -> bool:
+    """False if a model of these options, by name, has no table of positions, so that it reads texts of any length."""
+    return str(options.get("position_encoding")) != "rotary"
 
 
 @dataclass
 class FastRobertaConfig(FairseqDataclass):
     """Options of `fast_roberta`, named as fairseq's `roberta` names them; defaults are RoBERTa base (Table 9).
 
-    `weights_fit`: a pretraining may go on from a model with another value, for the same weights fit there.
+    What else others need to know of an option, its field says: see `setting`, `model_setting` and `switch`.
     """
 
-    encoder_layers: int = setting(12, "number of layers", smallest=1)
-    encoder_embed_dim: int = setting(768, "model dimension", smallest=1)
-    encoder_ffn_embed_dim: int = setting(3072, "inner dimension of the feed-forward layers", smallest=1)
-    encoder_attention_heads: int = setting(12, "number of attention heads", smallest=1, weights_fit=True)
+    encoder_layers: int = model_setting(12, "number of layers", smallest=1)
+    encoder_embed_dim: int = model_setting(768, "model dimension", smallest=1)
+    encoder_ffn_embed_dim: int = model_setting(3072, "inner dimension of the feed-forward layers", smallest=1)
+    encoder_attention_heads: int = model_setting(12, "number of attention heads", smallest=1, weights_fit=True)
     dropout: float = setting(0.1, "dropout after embeddings, attention and feed-forward", smallest=0, below=1)
     attention_dropout: float = setting(0.1, "dropout of the attention weights", smallest=0, below=1)
     activation_dropout: float = setting(0.0, "dropout inside the feed-forward layers", smallest=0, below=1)
@@ -67,23 +89,23 @@ class FastRobertaConfig(FairseqDataclass):
         below=1,
     )
     pooler_dropout: float = setting(0.0, "dropout in classification and token heads", smallest=0, below=1)
-    activation_fn: ACTIVATION_FNS = setting(  # type: ignore[valid-type]
+    activation_fn: ACTIVATION_FNS = model_setting(  # type: ignore[valid-type]
         "gelu", "activation function of plain feed-forward layers and of the LM head", weights_fit=True
     )
-    pooler_activation_fn: ACTIVATION_FNS = setting(  # type: ignore[valid-type]
+    pooler_activation_fn: ACTIVATION_FNS = model_setting(  # type: ignore[valid-type]
         "tanh", "activation function of classification heads", weights_fit=True
     )
-    share_layers: str = setting(
+    share_layers: str = model_setting(
         "none", "layers with the same parameters: none, all, or groups:N of consecutive layers (ALBERT)"
     )
-    share_parts: SHARED_PARTS = setting(  # type: ignore[valid-type]
+    share_parts: SHARED_PARTS = model_setting(  # type: ignore[valid-type]
         "all", "what --share-layers shares: whole layers, their attention, or their ffn", goes_with={"share_layers": ()}
     )
-    encoder_normalize_before: bool = setting(
+    encoder_normalize_before: bool = model_setting(
         False, "layer norm before each sublayer and after the last layer, instead of after each sublayer"
     )
-    no_layernorm_embedding: bool = setting(
-        False, "no layer norm after the embeddings; fairseq's roberta_prenorm is both options"
+    no_layernorm_embedding: bool = model_setting(
+        False, "no layer norm after the embeddings; fairseq's roberta_prenorm is both options", is_in_hugging_face=False
     )
     no_first_attention_norm: bool = switch(
         False,
@@ -108,30 +130,35 @@ class FastRobertaConfig(FairseqDataclass):
     qk_norm: bool = switch(
         False, "normalize the queries and keys of each head, with a learned scale (Henry et al. 2020; ViT-22B)"
     )
-    init_std: str = setting(
+    init_std: str = initial_setting(
         "0.02",
         "standard deviation of the initial matrices and embeddings, or width: 1/sqrt(--encoder-embed-dim), "
         "which learns faster in small models. BERT and RoBERTa have 0.02",
     )
-    init_attention: INITIAL_ATTENTION = setting(  # type: ignore[valid-type]
+    init_attention: INITIAL_ATTENTION = initial_setting(  # type: ignore[valid-type]
         "random",
         "random: as BERT and RoBERTa; neighbors: position embeddings begin as sinusoids, and the first heads attend to "
         "tokens nearby, from which small models learn sooner",
     )
-    zero_init_residual: bool = setting(
+    zero_init_residual: bool = initial_setting(
         False,
         "the matrices that end each attention and feed-forward sublayer begin at 0, so that a layer begins as the "
         "identity, which helps small models with --init-attention neighbors, and harms them without",
     )
-    layer_norm_eps: float = setting(
+    layer_norm_eps: float = model_setting(
         1e-5,
         "added to the variance in layer norms; Hugging Face's own default is 1e-12",
         above=0,
         largest=1,
         weights_fit=True,
     )
-    max_positions: Optional[int] = setting(
-        None, "number of positions", default_text="the task's --tokens-per-sample", smallest=1, largest=10**6
+    max_positions: Optional[int] = model_setting(
+        None,
+        "number of positions",
+        default_text="the task's --tokens-per-sample",
+        smallest=1,
+        largest=10**6,
+        weights_fit=lambda before, now: not (has_position_limit(before) or has_position_limit(now)),
     )
     position_encoding: POSITION_ENCODINGS = switch(  # type: ignore[valid-type]
         "learned", "learned: an embedding for each position; rotary: queries and keys turned by their positions (RoPE)"
@@ -166,7 +193,11 @@ class FastRobertaConfig(FairseqDataclass):
         goes_with={"attention_window": ()},
         weights_fit=True,
     )
-    untie_weights_roberta: bool = setting(False, "give the LM head a separate output matrix instead of the embeddings")
+    untie_weights_roberta: bool = model_setting(
+        False,
+        "give the LM head a separate output matrix instead of the embeddings",
+        weights_fit=lambda before, now: not before["untie_weights_roberta"],  # the embeddings become that matrix
+    )
     checkpoint_activations: bool = setting(
         False, "recompute each layer in the backward pass: less memory, a third more time", on_resume="free"
     )
@@ -201,8 +232,34 @@ class FastRobertaConfig(FairseqDataclass):
     )
 
 
+def _names(is_meant: Callable[[Mapping[str, Any]], bool]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(FastRobertaConfig) if is_meant(item.metadata))
+
+
+ARCHITECTURE = _names(lambda has: has.get("describes") == "model")
+"""Options that describe the model, by name."""
+INITIAL = _names(lambda has: has.get("describes") == "initial weights")
+"""Options that draw its initial weights."""
+BEYOND_HUGGING_FACE = _names(lambda has: not has.get("is_in_hugging_face", True))
+"""Options that Hugging Face's RoBERTa lacks."""
 SWITCHES = {item.name: item for item in fields(FastRobertaConfig) if item.metadata.get("is_switch")}
 """Options that fairseq's `roberta` and Hugging Face's RoBERTa do not have, by name."""
+
+
+def fitting_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
+    """The options that may differ in a pretraining with the options `now` that goes on from a model of `before`."""
+    rules = {item: item.metadata.get("weights_fit", False) for item in fields(FastRobertaConfig)}
+    return {flag(item) for item, fits in rules.items() if (fits(before, now) if callable(fits) else fits)}
+
+
+def given_switches(options: Any) -> list[str]:
+    """The switches of a model of these `options`, by name, as the command line has them."""
+    cfg = FastRobertaConfig(**{name: options[name] for name in SWITCHES if options.get(name) is not None})
+    return [
+        flag(item) if isinstance(item.default, bool) else f"{flag(item)} {getattr(cfg, name)}"
+        for name, item in SWITCHES.items()
+        if is_given(cfg, item)
+    ]
 
 
 def check_has_no_switch(options: Any, *, path: Any, other: str, instead: str) -> None:
@@ -210,13 +267,7 @@ def check_has_no_switch(options: Any, *, path: Any, other: str, instead: str) ->
 
     `instead`, the formats that have them, ends the message.
     """
-    cfg = FastRobertaConfig(**{name: options[name] for name in SWITCHES if options.get(name) is not None})
-    switches = [
-        flag(item) if isinstance(item.default, bool) else f"{flag(item)} {getattr(cfg, name)}"
-        for name, item in SWITCHES.items()
-        if is_given(cfg, item)
-    ]
-    if switches:
+    if switches := given_switches(options):
         raise ValueError(
             f"{path} was trained with {', '.join(switches)}, which {other} cannot compute: use {instead}, or the "
             "checkpoint itself."

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,11 @@ from roberta_plugin.data.tokenizers import has_tokenizer, load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import hidden_folder, replace_folder
 from roberta_plugin.json_files import read_json
-from roberta_plugin.models.checkpoints import ARCHITECTURE, INITIAL, architecture, model_options, num_symbols
-from roberta_plugin.models.config import FastRobertaConfig
+from roberta_plugin.models.checkpoints import architecture, model_options, num_symbols
+from roberta_plugin.models.config import ARCHITECTURE, INITIAL, FastRobertaConfig, fitting_options, given_switches
 from roberta_plugin.pretraining.recipe import Recipe
 from roberta_plugin.record import differences, listed, options_of, refuse
 from roberta_plugin.registry import START_CHANGES
-from roberta_plugin.settings import flag
 
 OPTION = "--finetune-from-model"
 FOLDER = "start"  # of the run: the model with the vocabulary of its data
@@ -94,11 +93,7 @@ class Start:
         changes = differences(
             {name: _plain(value) for name, value in before.items()}, {n: _plain(v) for n, v in now.items()}
         )
-        has_place = {flag(item) for item in fields(FastRobertaConfig) if item.metadata.get("weights_fit")}
-        has_place |= {"--untie-weights-roberta"} if not before["untie_weights_roberta"] else set()
-        has_place |= (
-            {"--max-positions"} if before["position_encoding"] == now["position_encoding"] == "rotary" else set()
-        )
+        has_place = fitting_options(before, now)
         if any(change.name not in has_place for change in changes):
             refuse(
                 f"{OPTION} {self.given} is another model than these options describe",
@@ -119,9 +114,10 @@ class Start:
         norms = "before sublayers" if model.get("encoder_normalize_before") else "after sublayers"
         return (
             f"{self.given}: {model['encoder_layers']} layers x {model['encoder_embed_dim']}, "
-            f"{model['encoder_attention_heads']} heads, {model['max_positions']:,} "
-            f"{model.get('position_encoding', 'learned')} positions, norms {norms} with eps "
-            f"{model.get('layer_norm_eps', FastRobertaConfig.layer_norm_eps):g}, {num_symbols(self.state):,} symbols"
+            f"{model['encoder_attention_heads']} heads, {model['max_positions']:,} positions, "
+            f"norms {norms} with eps {model.get('layer_norm_eps', FastRobertaConfig.layer_norm_eps):g}, "
+            + "".join(f"{switch}, " for switch in given_switches(model))
+            + f"{num_symbols(self.state):,} symbols"
             + (f" ({self.remark})" if self.remark else "")
         )
 

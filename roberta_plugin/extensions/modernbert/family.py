@@ -9,6 +9,7 @@ Shapes: L layers, D model dimension.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roberta_plugin.conversion.fields import CONFIG, rotary_base
+from roberta_plugin.conversion.fields import CONFIG
 from roberta_plugin.conversion.portable import translate
 from roberta_plugin.foreign_fields import FLAG, Table, known, only
-from roberta_plugin.models.config import FastRobertaConfig
+from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
 from roberta_plugin.settings import short
 
 MODEL_TYPE, CLASS = "modernbert", "ModernBert"
 _GATES = {"geglu": "gelu", "swiglu": "silu"}
-LACKS: tuple[str, ...] = ("qk_norm", "norm")
+_HOLDS = (
+    *("no_first_attention_norm", "no_norm_bias", "no_linear_bias", "feed_forward", "position_encoding"),
+    *("rotary_base", "rotary_base_local", "attention_window", "global_attention_every"),
+)
+LACKS: tuple[str, ...] = tuple(name for name in SWITCHES if name not in _HOLDS)
 CLASSES: tuple[str, ...] = ("ForMaskedLM",)  # ends of the names of classes that have a counterpart
 ACTIVATION: str = "classifier_activation"  # the field of the masked-LM head's activation
 SPECIAL_IDS: Mapping[str, str] = {"cls_token_id": "<s>", "sep_token_id": "</s>"}
@@ -176,7 +181,13 @@ def _bases(config: Mapping[str, Any], path: Path) -> dict[str, float]:
                 f"{path}: rope_parameters has {kind}: {entry!r:.80}, and only the rope_type default is read."
             )
         bases[kind] = entry.get("rope_theta", bases[kind])
-    return {kind: rotary_base(base, f"the rope_theta of {kind}", path) for kind, base in bases.items()}
+    return {kind: _base(base, kind, path) for kind, base in bases.items()}
+
+
+def _base(value: Any, kind: str, path: Path) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 < value <= sys.float_info.max:
+        raise ValueError(f"{path}: the rope_theta of {kind} must be a number above 1, got {short(value)}.")
+    return float(value)
 
 
 def _count(config: Mapping[str, Any], name: str, default: int, path: Path) -> int:

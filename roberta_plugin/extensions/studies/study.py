@@ -145,7 +145,7 @@ class Work:
             for plan, shape in ((plan, model_shape(plan.parsed)) for plan in self.plans):
                 if Vocabulary.load(path := plan.folders[0] / "dict.txt").sha256 != vocabulary.sha256:
                     raise ValueError(f"its vocabulary is not {path}: use one tokenizer for all data.")
-                if shape.max_positions < length and not shape.positions.is_rotary:
+                if shape.longest < length:
                     limit = f"the variant {plan.variant.name} has {shape.max_positions} positions"
                     raise ValueError(f"{limit}, but sequences have up to {length} tokens: lower these, or raise those.")
 

@@ -309,6 +309,15 @@ def test_other_layers_are_named_before_torch_refuses_the_optimizer_s_state(prepa
     refused(message, resuming.check_continues, trainer, state, PATH)
 
 
+def test_a_fine_tuning_does_not_resume_with_another_activation_of_its_head(prepared):
+    trainer = trainer_of(prepared)
+    state = state_of(trainer)
+    state["cfg"]["model"] = {**vars(trainer.cfg.model), "pooler_activation_fn": "relu"}
+    trainer.cfg.model.pooler_activation_fn = "tanh"
+    message = "with a different architecture: --pooler-activation-fn was relu and is tanh now"
+    refused(message, resuming.check_continues, trainer, state, PATH)
+
+
 def test_weights_that_do_not_fit_a_new_training_are_explained_by_all_options_that_differ(prepared, monkeypatch):
     """As of an imported model, whose saved options say nothing of the places of its norms."""
     trainer = trainer_of(prepared)

@@ -69,6 +69,8 @@ def test_the_architecture_is_the_models_and_not_the_recipes(ours, tmp_path, form
         (["--encoder-attention-heads", "1"], True),
         (["--attention-window", "4"], True),
         (["--layer-norm-eps", "1e-6"], True),
+        (["--untie-weights-roberta"], True),
+        (["--max-positions", "99"], False),
         (["--encoder-layers", "1"], False),
         (["--feed-forward", "geglu"], False),
     ],
@@ -81,6 +83,18 @@ def test_another_value_is_taken_only_where_the_weights_fit(ours, tmp_path, words
         assert other.startswith("other than in ") and words[0] in other
     else:
         refused(rf"another model than these options describe[^$]*{words[0]}", start.check, parsed, words)
+
+
+def test_without_a_limit_of_positions_their_number_may_change_and_no_matrix_is_thrown_away(tmp_path):
+    ours = write_checkpoint(tmp_path / "ours", position_encoding="rotary", untie_weights_roberta=True)
+    start = started(ours, tmp_path / "run")
+    assert " positions, norms after sublayers with eps 1e-05, --position-encoding rotary, " in start.described()
+    words = ["--max-positions", "99"]
+    other, _ = start.check(parse(planned(start, "tour", *words)), words)
+    assert "--max-positions was" in other
+    parsed = parse(planned(start, "tour"))
+    parsed.untie_weights_roberta = False
+    refused("--untie-weights-roberta was True and is False now", start.check, parsed, [])
 
 
 def test_a_plan_promises_no_result_of_new_weights_and_recommends_no_other_size(ours, tiny_data_bin, tmp_path):
