@@ -104,7 +104,7 @@ def carry_out(plan: FinetunePlan, *, report: Report) -> FinetuneResult:
     if plan.settings.grid_only:
         return FinetuneResult(plan=plan)
     trained = run_grid(plan, report=report)
-    report(summarize(trained))
+    report(summarize(trained, in_words=plan.in_own_options))
     runs = plan.runs
     members = best_runs(plan.grid, runs)
     if not members:

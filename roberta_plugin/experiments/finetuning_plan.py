@@ -10,6 +10,7 @@ Everything that does not fit is refused here, before anything is trained.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -31,6 +32,7 @@ from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH
 from roberta_plugin.finetuning.preparation import prepared_folder, remarks, selection_remarks
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.launch.arguments import parse
 from roberta_plugin.launch.run_folder import RunFolder, check_choice
 from roberta_plugin.record import differences, refuse
 from roberta_plugin.runs import RUNS, RunFiles
@@ -39,9 +41,11 @@ from roberta_plugin.settings import flag
 GRID = "finetune.yaml"
 START = "start.json"  # in the folder of a fine-tuning: from which weights and examples its runs have started
 
+_OPTION = re.compile(r"(?<![\w-])--(?P<name>[a-z][a-z0-9-]*)(?: (?P<value>\d[\w.-]*\b))?")
 _REMEDY = "delete it if --model and the data are the same"
 _NAMES = {  # options of fairseq-train -> of this command; empty: it follows from another one
     "data": "--data",
+    "--save-dir": "--output-dir",
     "--finetune-from-model": "--model",
     "--best-checkpoint-metric": "--select",
     "--maximize-best-checkpoint-metric": "",
@@ -90,6 +94,22 @@ class FinetunePlan:
             show_progress=self.settings.show_progress,
             selection=self.grid.metric.value,
         )
+
+    def in_own_options(self, message: str) -> str:
+        """What fairseq-train has said, with the options of this command instead of its own."""
+        run = self.grid.runs[0]
+        options = vars(parse(run.arguments_in(Path(run.name), self.grid.metric)))
+
+        def instead(match: re.Match[str]) -> str:
+            name, value = match["name"], match["value"]
+            option = name.replace("-", "_")
+            own = _NAMES.get(f"--{name}", "").partition(",")[0]
+            if option not in options or own:
+                return match[0].replace(f"--{name}", own or f"--{name}")
+            value = value or ("true" if isinstance(options[option], bool) else "...")
+            return f"{'--only' if name in self.grid.axes else '--set'} {name}={value}"
+
+        return _OPTION.sub(instead, message)
 
 
 def plan_finetuning(settings: FinetuneSettings) -> FinetunePlan:

@@ -65,7 +65,7 @@ def explain(trainer: Any, fact: str, *, update: int, is_scale: bool = False) -> 
     again = f" The same command would go on from {last} to the same end." if os.path.exists(last) else ""
     return (
         f"{_OURS}{update:,}: {fact}, so the training cannot go on. It has most likely diverged, at a learning rate of "
-        f"{rate:g}: give {', or '.join(remedies)}, and another --save-dir.{again}"
+        f"{rate:g}: give {', or '.join(remedies)}, and another folder for it.{again}"
     )
 
 

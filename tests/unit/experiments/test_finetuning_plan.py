@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from roberta_plugin.experiments.finetuning_grid import tuning_grid
+from roberta_plugin.experiments.finetuning_plan import FinetunePlan
 from roberta_plugin.experiments.settings import TuningSettings
 from roberta_plugin.experiments.starting_model import Start, check_positions
 from roberta_plugin.experiments.sweeps.grid import read_grid
+from roberta_plugin.fairseq_workarounds.divergence import explain
 from roberta_plugin.finetuning.preparation import DataSettings, remarks, selection_remarks
 from roberta_plugin.launch.resources import Resources
 from tests.tiny_benchmarks import write_prepared
@@ -204,3 +206,23 @@ def test_a_start_reads_its_weights_once_for_their_hash(tmp_path):
     found = start.sha256
     start.state["model"].clear()
     assert start.sha256 == found != other.sha256
+
+
+def test_what_fairseq_train_advises_has_the_options_of_this_command(tmp_path):
+    """A training that diverged advised a lower --lr, which `roberta finetune` lacks."""
+    made = grid(tmp_path)
+    plan = FinetunePlan(settings=settings(tmp_path), prepared=None, grid=made, gpus_per_run=0)
+    trainer = SimpleNamespace(
+        cfg=SimpleNamespace(
+            optimization=SimpleNamespace(lr=[5.0], clip_norm=0.0),
+            lr_scheduler=SimpleNamespace(warmup_updates=6),
+            common=SimpleNamespace(fp16=True),
+            checkpoint=SimpleNamespace(save_dir=str(tmp_path)),
+        ),
+        get_lr=lambda: 5.0,
+    )
+    others = "--odd-one stays, give another --save-dir, --max-update 3"
+    said = plan.in_own_options(f"exit code 1: {explain(trainer, 'NaN', update=7)}; {others}")
+    assert "a lower --only lr=... (now 5;" in said and "(--set warmup-updates=..., now 6)" in said
+    assert "--set clip-norm=1, or --set bf16=true instead of --set fp16=true" in said
+    assert said.endswith("--odd-one stays, give another --output-dir, --epochs 3")

@@ -28,7 +28,7 @@ def failing(words):
 
 CASES = {
     "gradients are Nan/Inf": "Update 1,234: the gradients are NaN or infinite.* a learning rate of 0.5: give a lower "
-    "--lr .now 10;.*--warmup-updates, now 5.*--clip-norm 1.*another --save-dir",
+    "--lr .now 10;.*--warmup-updates, now 5.*--clip-norm 1.*another folder",
     "Minimum loss scale reached (0.0001). Your loss is probably exploding.": "Update 1,234: the loss scale has fallen "
     "to its minimum.*a lower --lr.*--bf16 instead of --fp16",
     "Fatal error: gradients are inconsistent between workers.": "^Fatal error: gradients are inconsistent",
