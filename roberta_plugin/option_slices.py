@@ -8,6 +8,7 @@ its options are. Its `__post_init__` calls `super()`'s, and then checks what fie
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -24,28 +25,41 @@ def compose(base: type[T], registry: Registry[str], *, name: str, module: str) -
     Example:
         compose(TableOptions, TABLE_OPTIONS, name="CustomOptions", module=__name__)  ->  a subclass of TableOptions
     """
-    slices: list[type[Any]] = []
-    owners = {item.name: "of " + base.__name__ for item in fields(base)}  # type: ignore[arg-type]
-    for each in registry:
-        try:
-            added = _load(each, registry, owners)
-        except Exception as error:  # whatever a foreign module raises
-            owner = registry.owner(each)
-            leave_out(f"The {registry.noun} {each!r} of {owner.package} is", owner, error)
-            continue
-        slices.append(added)
-    made: type[T] = _composed(base, tuple(slices), name, module)  # type: ignore[arg-type]  # classes are hashable
+    slices = tuple(added for _, added in load_options(registry, registry, taken=owners_of(base)))
+    made: type[T] = _composed(base, slices, name, module)  # type: ignore[arg-type]  # classes are hashable
     return made
 
 
-def _load(name: str, registry: Registry[str], owners: dict[str, str]) -> type[Any]:
-    """A slice, whose options no other one has."""
-    added: type[Any] = registry.load(name)
-    taken = [item.name for item in fields(added) if item.name in owners]
-    if taken:
-        raise ValueError(f"--{taken[0].replace('_', '-')} of {name} is an option {owners[taken[0]]} already")
-    owners.update({item.name: f"of {name}" for item in fields(added)})
-    return added
+def owners_of(base: type[Any]) -> dict[str, str]:
+    """The options of a dataclass, each with the name of what has it, for `load_options`."""
+    return dict.fromkeys(option_names(base), base.__name__)
+
+
+def option_names(options: type[Any]) -> list[str]:
+    """The fields of a dataclass of options, without the one that fairseq's dataclasses have for themselves."""
+    return [item.name for item in fields(options) if item.name != "_name"]
+
+
+def load_options(
+    registry: Registry[Any], entries: Iterable[str], *, part: str = "", taken: dict[str, str]
+) -> Iterator[tuple[str, type[Any]]]:
+    """The dataclasses of options that entries of a registry name, each with its entry.
+
+    `taken` says what has each option already, and is added to. A dataclass that cannot be imported, or that has an
+    option of another one, is left out with one line.
+    """
+    for entry in entries:
+        try:
+            added: type[Any] = registry.load(entry, part)
+            names = option_names(added)
+            if both := [name for name in names if name in taken]:
+                raise ValueError(f"--{both[0].replace('_', '-')} of {entry} is an option of {taken[both[0]]} already")
+        except Exception as error:  # whatever a foreign module raises
+            owner = registry.owner(entry)
+            leave_out(f"The options {entry!r} of {owner.package} are", owner, error)
+            continue
+        taken.update(dict.fromkeys(names, entry))
+        yield entry, added
 
 
 @functools.cache

@@ -65,6 +65,8 @@ class KindEntry:
     """Thresholds and temperatures that decide beside the weights, as `Kind.decides_by` and the metrics call them."""
     shared_options: tuple[str, ...] = ()
     """Options of `roberta prepare custom` that it takes and other kinds may take, too, such as labels."""
+    option_words: Mapping[str, str] = field(default_factory=dict)
+    """Option of `roberta prepare custom` or `roberta predict` that other kinds have too -> what it is for this one."""
     errors: tuple[str, ...] = ()
     """Its metrics of which a smaller value is better, as of the loss."""
     own_aliases: tuple[str, ...] = ()

@@ -161,8 +161,8 @@ class TuningSettings(RunSettings, DataSettings):
     )
     label_smoothing: float | None = setting(
         None,
-        "share of the target that is spread evenly over all labels in training; for classification, multiple choice "
-        "and tagging",
+        "share of the target that is spread evenly over all labels in training; for kinds that choose one of several "
+        "labels",
         default_text=0,
         smallest=0.0,
         largest=1.0,

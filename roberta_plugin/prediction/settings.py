@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from roberta_plugin.finetuning.kinds import task_kinds
+from roberta_plugin.finetuning.kinds import option_words, task_kinds
 from roberta_plugin.machine import Precision
 from roberta_plugin.option_slices import compose
 from roberta_plugin.registry import PREDICT_OPTIONS
@@ -52,11 +52,11 @@ class CommonPredictSettings(Checked):
     )
     text_column: str | None = setting(
         None,
-        "column or field of the text, or of the context of questions (default: as in training, or as below)",
+        "column or field of the text (default: as in training, or as below)",
         metavar="COLUMN",
     )
     text_pair_column: str | None = setting(
-        None, "column or field of the second text, or of the question", metavar="COLUMN"
+        None, "column or field of the second text (default: as in training, or as below)", metavar="COLUMN"
     )
     id_column: str | None = setting(
         None,
@@ -70,7 +70,7 @@ class CommonPredictSettings(Checked):
         "the words of the text",
     )
     head: str | None = setting(None, "name of the head, if the model has several")
-    top_k: int = setting(5, "tokens for each mask, candidates for each question", smallest=1)
+    top_k: int = setting(5, ", ".join(option_words("top_k").values()) or "answers for each text", smallest=1)
     max_length: int | None = setting(None, "maximum tokens of a sequence", default_text="as in training", smallest=6)
     batch_tokens: int | None = setting(
         None,

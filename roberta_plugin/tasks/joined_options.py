@@ -11,7 +11,8 @@ import typing
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from roberta_plugin.registry import OURS, Registry, leave_out
+from roberta_plugin.option_slices import load_options, option_names, owners_of
+from roberta_plugin.registry import OURS, Registry
 
 
 def join_options(base: type[Any], added: Iterable[tuple[str, Registry[Any]]], *, name: str) -> type[Any]:
@@ -23,17 +24,18 @@ def join_options(base: type[Any], added: Iterable[tuple[str, Registry[Any]]], *,
     """
     new: dict[str, tuple[Any, dataclasses.Field[Any]]] = {}
     hints = typing.get_type_hints(base)
-    taken = {item.name: item for item in dataclasses.fields(base)}
+    taken, own = owners_of(base), {item.name: item for item in dataclasses.fields(base)}
     for chooser, registry in added:
-        field = taken[chooser]
+        field = own[chooser]
         choices = [f"{key} ({entry.summary})" if entry.summary else key for key, entry in registry.items()]
         text = f"{field.metadata['help']}; one of {', '.join(choices)}"
         new[chooser] = (hints[chooser], _copy(field, help=text))
         entries: dict[Any, list[str]] = {}
         for entry in registry:  # several may have the same options
             entries.setdefault((registry.owner(entry).name, registry[entry].options), []).append(entry)
-        for names in entries.values():
-            new |= _fields_of(registry, names, chooser, taken=(*taken, *new))
+        together = {names[0]: names for (_, options), names in entries.items() if options}
+        for first, kind in load_options(registry, together, part="options", taken=taken):
+            new |= _fields_of(kind, goes_with={chooser: tuple(together[first])})
     fields = [(key, kind, field) for key, (kind, field) in new.items()]
     joined = dataclasses.make_dataclass(name, fields, bases=(base,))
     joined.__module__, joined.__doc__ = base.__module__, base.__doc__
@@ -65,28 +67,14 @@ def refuse_unknown(registry: Registry[Any], name: str, cfg: Any, *, option: str)
 
 
 def _fields_of(
-    registry: Registry[Any], entries: list[str], chooser: str, *, taken: Iterable[str]
+    kind: type[Any], *, goes_with: dict[str, tuple[str, ...]]
 ) -> dict[str, tuple[Any, dataclasses.Field[Any]]]:
-    """The fields that entries with the same options add, by name, with their types."""
-    entry = entries[0]
-    if not registry[entry].options:
-        return {}
-    try:
-        kind = registry.load(entry, "options")
-        names = [item.name for item in dataclasses.fields(kind)]
-        if both := sorted({*names} & {*taken}):
-            raise ValueError(
-                f"the option --{both[0].replace('_', '-')} of the {registry.noun} {entry!r} exists already"
-            )
-    except Exception as error:  # whatever a foreign module raises
-        owner = registry.owner(entry)
-        leave_out(f"The options of {owner.package} are", owner, error)
-        return {}
-    types = typing.get_type_hints(kind)
-    goes_with = {chooser: tuple(entries)}
+    """The fields of a dataclass of options, by name, with their types."""
+    types, names = typing.get_type_hints(kind), option_names(kind)
     return {
         item.name: (types[item.name], _copy(item, goes_with=item.metadata.get("goes_with", goes_with)))
         for item in dataclasses.fields(kind)
+        if item.name in names
     }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.criterions import register_criterion
 from fairseq.tasks import TASK_REGISTRY, register_task
 
 from roberta_plugin.criterions.finetuning import FineTuningCriterion
+from roberta_plugin.option_slices import load_options, owners_of
 from roberta_plugin.registry import CRITERION_OPTIONS, TRAININGS, Extension, leave_out, on_registration
 from roberta_plugin.tasks.finetuning import FineTuningTask
 
@@ -41,22 +42,9 @@ def _register(name: str) -> None:
 
 def _criterion_options(name: str) -> Any:
     """The dataclass of a criterion's options, with the fields that other extensions add."""
-    options, added = TRAININGS.load(name, "criterion_options"), []
-    taken = {item.name for item in fields(options)}
-    for key, entry in CRITERION_OPTIONS.items():
-        if entry.training != name:
-            continue
-        try:
-            kind = CRITERION_OPTIONS.load(key, "options")
-            own = {item.name for item in fields(kind)} - {"_name"}
-            if both := sorted(own & taken):
-                raise ValueError(f"--{both[0].replace('_', '-')} is an option of {name} already")
-        except Exception as error:  # whatever a foreign module raises
-            owner = CRITERION_OPTIONS.owner(key)
-            leave_out(f"The {CRITERION_OPTIONS.noun} {key!r} of {owner.package} is", owner, error)
-            continue
-        taken |= own
-        added.append(kind)
+    options = TRAININGS.load(name, "criterion_options")
+    entries = [key for key, entry in CRITERION_OPTIONS.items() if entry.training == name]
+    added = [kind for _, kind in load_options(CRITERION_OPTIONS, entries, part="options", taken=owners_of(options))]
     if not added:
         return options
     bases = (*added, options)

@@ -22,6 +22,7 @@ EXTENSION = Extension(
             training=".training:MultipleChoiceTraining",
             is_own=True,
             shared_options=("labels",),
+            option_words={"text_pair_column": "the question"},
         )
     },
     table_options={"choices": ".table_options:ChoiceTableOptions"},

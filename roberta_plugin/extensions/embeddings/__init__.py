@@ -24,6 +24,7 @@ EXTENSION = Extension(
             options=("pooling", "normalize"),
             is_own=True,
             shared_options=("decimal",),
+            option_words={"text_pair_column": "the text that is near", "label_column": "the score of a pair"},
         )
     },
     hub_methods={"embed": ".hub:embed"},

@@ -12,7 +12,9 @@ EXTENSION = Extension(
     position=10,
     moved={"finetuning.kinds.masked_lm": ".kind"},
     kinds={
-        "fill_mask": KindEntry(".kind:FillMask", "text", options=("top_k",)),
+        "fill_mask": KindEntry(
+            ".kind:FillMask", "text", options=("top_k",), option_words={"top_k": "tokens for each mask"}
+        ),
         "score": KindEntry(".kind:TextScore", "text", options=("score", "per_token"), chosen_by="score"),
     },
     predict_options={"masks": ".options:MaskPredictOptions"},

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.finetuning.kinds import kind_class, own_kinds
+from roberta_plugin.finetuning.kinds import kind_class, option_words, own_kinds
 from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
 from roberta_plugin.finetuning.options import (
     FileOptions,
@@ -30,6 +30,14 @@ def kinds_of_two_texts() -> tuple[str | None, ...]:
     return *(name for name in own_kind_names() if len(kind_class(find_own_kind(name)).fields) > 1), None
 
 
+def _by_kind(option: str) -> str:
+    """The end of an option's help: what it is for single kinds.
+
+    Example: "; question-answering: answer by default; tagging: tags by default"
+    """
+    return "".join(f"; {kind}: {words}" for kind, words in option_words(option).items())
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(FileOptions):
     """Options that tables of all kinds have."""
@@ -39,24 +47,22 @@ class TableOptions(FileOptions):
     kind: str | None = option("what is learned", default_text=USUAL_KIND, choices=own_kind_names)
     train: str | None = option(
         "table to train on, also by URL: .csv, .tsv, .jsonl, also .gz, .zst, .xz, .bz2, .parquet, .arrow or a folder "
-        "of datasets (tagging: no .csv, but CoNLL columns); relative to --raw, if given",
+        f"of datasets; relative to --raw, if given{_by_kind('train')}",
         metavar="FILE",
     )
     valid: str | None = option("table of the development set (default: a share of --train)", metavar="FILE")
     test: str | None = option("table of the test set, with or without the label column", metavar="FILE")
     text_column: str | None = option(
-        "column of the text (text; question-answering: context; tagging: the words, tokens)", metavar="COLUMN"
+        f"column of the text{_by_kind('text_column')}", default_text="text", metavar="COLUMN"
     )
     text_pair_column: str | None = option(
-        "column of a second text: the question for multiple-choice and question-answering, the text that is near for "
-        "embedding",
+        f"column of a second text{_by_kind('text_pair_column')}",
         goes_with={"kind": kinds_of_two_texts},
         metavar="COLUMN",
     )
     label_column: tuple[str, ...] | None = option(
-        "column of the label or number; multi-label: a list of labels, or a column of 0 and 1 for each label; "
-        "embedding: a pair's score",
-        default_text="label; question-answering: answer; tagging: tags",
+        f"column of the label or number{_by_kind('label_column')}",
+        default_text="label",
         metavar="COLUMN",
         nargs="+",
     )
@@ -136,8 +142,7 @@ class TableOptions(FileOptions):
         choices=POOLINGS,
     )
     threshold: float | None = option(
-        "predict a label (with two labels, --positive-label) if its probability reaches this; for questions, predict "
-        "no answer if its probability is above this",
+        f"threshold of probabilities{_by_kind('threshold')}",
         default_text="the best by F1 on the development set; with two labels 0.5",
         stage="score",
         goes_with=of_kinds_with("threshold"),

@@ -33,6 +33,13 @@ EXTENSION = Extension(
             numbers=("threshold", "null_threshold"),
             is_own=True,
             shared_options=("threshold",),
+            option_words={
+                "text_column": "context by default",
+                "text_pair_column": "the question",
+                "label_column": "answer by default",
+                "threshold": "no answer is predicted if its probability is above it",
+                "top_k": "candidates for each question",
+            },
         )
     },
     heads={"span": HeadEntry(".head:SpanHead", ".hub:predict")},

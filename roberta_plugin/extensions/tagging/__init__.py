@@ -36,6 +36,11 @@ EXTENSION = Extension(
             options=("valid_sequences",),
             is_own=True,
             shared_options=("labels", "label_names"),
+            option_words={
+                "train": "no .csv, but CoNLL columns",
+                "text_column": "the words, tokens by default",
+                "label_column": "tags by default",
+            },
         )
     },
     heads={"token": HeadEntry(".head:TokenHead", ".hub:predict")},

@@ -32,6 +32,7 @@ EXTENSION = Extension(
             numbers=("threshold", "temperature"),
             is_own=True,
             shared_options=("labels", "label_names", "class_weights", "long_texts", "threshold"),
+            option_words={"threshold": "of two labels, --positive-label is predicted if its probability reaches it"},
             own_aliases=("pair",),
         ),
         "multi_label": KindEntry(
@@ -42,6 +43,10 @@ EXTENSION = Extension(
             numbers=("threshold",),
             is_own=True,
             shared_options=("labels", "label_names", "label_columns", "class_weights", "long_texts", "threshold"),
+            option_words={
+                "label_column": "a list of labels, or a column of 0 and 1 for each label",
+                "threshold": "a label is predicted if its probability reaches it",
+            },
         ),
         "regression": KindEntry(
             ".regression:Regression",

@@ -41,6 +41,12 @@ def own_kinds() -> tuple[str, ...]:
     return tuple(name for name, entry in KINDS.items() if entry.is_own)
 
 
+def option_words(option: str) -> dict[str, str]:
+    """Kind, as --kind names it -> what an option is for it, if its help says so (`KindEntry.option_words`)."""
+    entries = ((name.replace("_", "-"), entry.option_words.get(option)) for name, entry in KINDS.items())
+    return {name: words for name, words in entries if words}
+
+
 def deciding_numbers() -> tuple[str, ...]:
     """Names of the thresholds and temperatures of all kinds, as the metrics of a development set call them."""
     return tuple(dict.fromkeys(name for entry in KINDS.values() for name in entry.numbers))

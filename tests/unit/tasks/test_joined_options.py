@@ -85,7 +85,7 @@ def test_the_options_of_an_entry_come_after_ours_and_go_with_it(added):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ("Taken", "the option --seed of the masking 'own' exists already"),
+        ("Taken", "--seed of own is an option of Base already"),
         ("Missing", ""),
         ("OwnMasker", "must be called with a dataclass type or instance"),
     ],
@@ -98,7 +98,7 @@ def test_options_that_cannot_be_added_are_left_out_with_one_line(added, caplog, 
         joined = join_options(Base, [("masking", MASKINGS)], name="Joined")
     assert [item.name for item in dataclasses.fields(joined)] == ["masking", "seed"]
     (line,) = {record.getMessage() for record in caplog.records}
-    assert line.startswith("The options of own are not used: ") and reason in line
+    assert line.startswith("The options 'own' of own are not used: ") and reason in line
     assert line.endswith(". Install a version of own that suits, or remove it.")
 
 
