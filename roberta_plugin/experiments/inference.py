@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import fields
@@ -30,6 +31,9 @@ from roberta_plugin.models.head_parameters import is_of_head
 from roberta_plugin.models.precision import set_precision
 from roberta_plugin.progress import terminal_bar
 
+logger = logging.getLogger(__name__)
+
+_MOST_SHOWN = 8  # labels
 _FAIRSEQS, _OURS = "sentence_prediction", "roberta_sentence_prediction"  # the same inputs and heads
 
 
@@ -56,6 +60,7 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
             "checkpoint that was fine-tuned on data of this kind."
         )
     identity.check_words(state, prepared, checkpoint=path)
+    _order_own_classes(state, prepared, path)
     identity.check_task(state, prepared, checkpoint=path)
     _order_classes(state, prepared, path)
     arguments = model_arguments(state, path)
@@ -71,6 +76,29 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
             f"has another shape. Give a checkpoint that was fine-tuned on {prepared.task}."
         )
     return model.eval(), task
+
+
+def _order_own_classes(state: dict[str, Any], prepared: Prepared, path: Path) -> None:
+    """Put the classes of a model of ours into the order of the data, in place, if they are the same by their names."""
+    trained_on = identity.read_record(state)
+    settings = trained_on.get("settings") or {}
+    theirs, ours = settings.get("labels") or (), prepared.settings.get("labels") or ()
+    if not trained_on.get("task") or list(theirs) == list(ours) or sorted(map(str, theirs)) != sorted(map(str, ours)):
+        return
+    rows = identity.class_order(theirs, prepared, checkpoint=path)
+    heads = [head for head in heads_of(state) if head.facts.has_labels and labels_of(state, head)]
+    parts = [f"{head.module}.out_proj.{part}" for head in heads for part in ("weight", "bias")]
+    parts = [name for name in parts if name in state["model"]]
+    if not parts or any(len(state["model"][name]) != len(rows) for name in parts):
+        return  # of a head whose rows are not classes
+    state["model"] |= {name: state["model"][name][rows] for name in parts}
+    data = {**trained_on, "settings": {**settings, "labels": list(ours)}}
+    state["task_state"] = {**state["task_state"], identity.KEY: data}
+    before, now = (
+        ", ".join([*map(str, labels[:_MOST_SHOWN]), *["..."] * (len(labels) > _MOST_SHOWN)])
+        for labels in (theirs, ours)
+    )
+    logger.warning(f"{path}: its labels are {before}, and are put into the order of {prepared.folder}: {now}.")
 
 
 def _order_classes(state: dict[str, Any], prepared: Prepared, path: Path) -> None:

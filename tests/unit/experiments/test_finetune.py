@@ -1,6 +1,7 @@
 """The settings of the procedure from Python, and folds; the procedure itself is in unit/cli and integration/test_finetune.py."""
 
 import dataclasses
+import json
 from argparse import Namespace
 from pathlib import Path
 
@@ -24,9 +25,11 @@ from roberta_plugin.experiments.finetune import (
 from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.extensions.choices.options import RaceOptions
 from roberta_plugin.extensions.spans.head import SpanLogits
+from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.options import CustomOptions
+from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.launch.resources import Resources
 from tests.tiny_benchmarks import write_prepared
@@ -215,6 +218,30 @@ def test_fairseqs_own_checkpoints_are_evaluated_in_the_order_of_the_datas_classe
     for checkpoint in (path, imported.folder / "model.pt"):
         found = run_model(*load_model(checkpoint, prepared), split)
         np.testing.assert_allclose(found.logits, expected.numpy(), atol=1e-5)
+
+
+def test_a_run_is_evaluated_on_data_with_its_labels_in_another_order(tmp_path, caplog):
+    """It was refused, though both name their labels."""
+    prepared = write_prepared(tmp_path / "RTE", num_examples=12, num_options=1)
+    task = {"_name": "roberta_sentence_prediction", "classification_head_name": HEAD, "num_classes": 2}
+    state = state_of(prepared.folder, task=task, heads={HEAD: 2})
+    state["task_state"] = {identity.KEY: {**identity.describe(prepared)}}
+    torch.save(state, tmp_path / "model.pt")
+    split = prepared.split("valid")
+    expected = run_model(*load_model(tmp_path / "model.pt", prepared), split).logits
+    assert not caplog.text and np.abs(expected[:, 0] - expected[:, 1]).max() > 0.1
+    described = json.loads((prepared.folder / "prepared.json").read_text())
+    for labels, is_aligned in ((["yes", "no"], True), (["yes", "maybe"], False)):
+        described["settings"]["labels"] = labels
+        (prepared.folder / "prepared.json").write_text(json.dumps(described))
+        again = Prepared.open(prepared.folder)
+        if is_aligned:
+            found = run_model(*load_model(tmp_path / "model.pt", again), split).logits
+            np.testing.assert_allclose(found, expected[:, [1, 0]], atol=1e-6)
+            assert "its labels are no, yes, and are put into the order of" in caplog.text
+        else:
+            with pytest.raises(ValueError, match=r"was fine-tuned on data prepared otherwise.*labels"):
+                load_model(tmp_path / "model.pt", again)
 
 
 def test_classes_that_have_no_names_or_others_than_the_data_are_refused(fairseqs, tmp_path):
