@@ -40,7 +40,7 @@ A file that is part of a stage starts with the stage's name:
 `text_check` looks at text before any of it: duplicates, leaks, markup, encodings. `normal_form` warns of texts in
 another Unicode form than the tokenizer's.
 Used by several stages: `array_files` (arrays larger than memory), `rounding` and `white_space`. `corpus_statistics`
-computes what `roberta inspect` shows and checks; `count_baselines` and `neighbor_baseline` compute the losses of
-counts, which are shown beside those of models.
+computes what `roberta inspect` shows and checks; `pair_counts` counts pairs of tokens, `count_baselines` and
+`neighbor_baseline` compute the losses of counts, which are shown beside those of models.
 A stage imports earlier stages only; only the *_dataset files import fairseq.
 """

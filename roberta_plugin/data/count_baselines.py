@@ -29,14 +29,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from roberta_plugin.data.mmap_tokens import MmapTokens, bad_id_error
+from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.neighbor_baseline import NeighborCounts, NeighborScores, score_neighbors
+from roberta_plugin.data.pair_counts import WINDOW, Window, count_pairs, spread_windows, window_ids
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, sha256_of_json
@@ -44,7 +44,6 @@ from roberta_plugin.json_files import read_json, sha256_of_json
 logger = logging.getLogger(__name__)
 
 _FORMAT = 2
-_WINDOW = 2**21  # tokens
 _MOST_SYMBOLS = 2**20  # of any vocabulary
 _MOST_COUNTED, _MOST_SCORED, _MOST_HELD_OUT = 2**26, 2**21, 2**20
 _HELD_OUT_SHARE = 20  # a twentieth
@@ -91,7 +90,7 @@ LOSSES = {
 _LEARNS_MORE = {  # options of a small fast_roberta
     "encoder_normalize_before": True,
     "init_std": "width",
-    "init_attention": "neighbors",
+    "init_attention": "counts",
     "zero_init_residual": True,
 }
 
@@ -104,11 +103,9 @@ def remedy(model: Any = None) -> str:
     options = (
         f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in missing.items()
     )
-    whose = " (neighbors with learned positions)" if "init_attention" in missing else ""
     return (
         f"A small fast_roberta with new weights learns more by {' '.join(options)}, which `roberta pretrain` chooses "
-        f"by itself{whose}; "
-        "more updates with smaller batches help, too"
+        "by itself; more updates with smaller batches help, too"
     )
 
 
@@ -160,8 +157,8 @@ def _shown(bits: float) -> str:
 def count_tokens(tokens: MmapTokens, vocabulary: Vocabulary) -> NDArray[np.int64]:
     """How often each id occurs (V,), for `unigram_probs`."""
     counts = np.zeros(len(vocabulary), dtype=np.int64)
-    for start in range(0, tokens.num_tokens, _WINDOW):
-        counts += np.bincount(tokens.tokens_on_disk[start : start + _WINDOW], minlength=len(vocabulary))
+    for start in range(0, tokens.num_tokens, WINDOW):
+        counts += np.bincount(tokens.tokens_on_disk[start : start + WINDOW], minlength=len(vocabulary))
     return counts
 
 
@@ -245,29 +242,21 @@ def _identity(tokens: MmapTokens) -> dict[str, Any]:
     return {"tokens": tokens.num_tokens, "sample": digest.hexdigest()[:16]}
 
 
-class _Window(NamedTuple):
-    """Positions [start, stop) of a file."""
-
-    tokens: MmapTokens
-    start: int
-    stop: int
-
-
 def count_baselines(
     train: Sequence[MmapTokens], splits: Mapping[str, Sequence[MmapTokens]], vocabulary: Vocabulary
 ) -> dict[str, CountBaselines | None]:
     """The losses of counts of `train` on each split; None for one without a token that masking can choose."""
-    windows = _spread(train, _MOST_COUNTED)
+    windows = spread_windows(train, _MOST_COUNTED)
     most = _MOST_HELD_OUT // max(1, len(windows))
     fitted_on = [
-        _Window(tokens, stop - min((stop - start) // _HELD_OUT_SHARE, most), stop) for tokens, start, stop in windows
+        Window(tokens, stop - min((stop - start) // _HELD_OUT_SHARE, most), stop) for tokens, start, stop in windows
     ]
-    full, fit = _count(windows, vocabulary), _count(fitted_on, vocabulary)
+    full, fit = count_pairs(windows, vocabulary), count_pairs(fitted_on, vocabulary)
     left, right = (_fit(fit, full - fit, vocabulary, by_right=by_right) for by_right in (False, True))
     counts = NeighborCounts(full, _probs(full, vocabulary), pseudo_counts=(left, right))
     result: dict[str, CountBaselines | None] = {}
     for split, files in splits.items():
-        places = _places(_spread(files, _MOST_SCORED // len(splits)), vocabulary)
+        places = _places(spread_windows(files, _MOST_SCORED // len(splits)), vocabulary)
         result[split] = None
         if len(places[1]):
             unigram, bigram = _losses(places[:2], full, (math.inf, left), vocabulary)
@@ -284,59 +273,15 @@ def count_baselines(
     return result
 
 
-def _spread(files: Iterable[MmapTokens], most: int) -> list[_Window]:
-    """Windows of all tokens; of more than `most`, evenly spread windows with about that many."""
-    size = min(_WINDOW, max(1, most // _SAMPLES))
-    windows = [
-        _Window(tokens, start, min(start + size, tokens.num_tokens))
-        for tokens in files
-        for start in range(0, tokens.num_tokens, size)
-    ]
-    if sum(stop - start for _, start, stop in windows) > most:
-        chosen = np.unique(np.linspace(0, len(windows) - 1, max(1, most // size)).astype(np.int64))
-        windows = [windows[place] for place in chosen]
-    return windows
-
-
-def _count(windows: Iterable[_Window], vocabulary: Vocabulary) -> Any:
-    """How often the second id follows the first (V, V), sparse by rows, for all tokens of the windows."""
-    size = len(vocabulary)
-    sums: list[tuple[int, Any]] = [(0, sparse.csr_matrix((size, size), dtype=np.int32))]
-    for window in windows:
-        ids = _ids(window, vocabulary)[:-1]
-        keys = ids[:-1] * size + ids[1:]
-        keys.sort()
-        first = np.flatnonzero(np.diff(keys, prepend=-1))
-        rows, columns = np.divmod(keys[first], size)
-        numbers = np.diff(first, append=len(keys)).astype(np.int32)
-        begins = np.searchsorted(rows, np.arange(size + 1))
-        level, pairs = 1, sparse.csr_matrix((numbers, columns, begins), shape=(size, size))
-        while sums[-1][0] == level:  # matrices of as many windows: each is added a few times instead of to all others
-            pairs, level = pairs + sums.pop()[1], level + 1
-        sums.append((level, pairs))
-    return sum((pairs for _, pairs in sums[1:]), start=sums[0][1])
-
-
-def _places(windows: Iterable[_Window], vocabulary: Vocabulary) -> tuple[NDArray[np.int64], ...]:
+def _places(windows: Iterable[Window], vocabulary: Vocabulary) -> tuple[NDArray[np.int64], ...]:
     """The tokens of some windows that masking can choose (n,), between the ids before and after them."""
     is_scored = ~vocabulary.never_masked()
     parts: list[tuple[NDArray[np.int64], ...]] = [(np.empty(0, dtype=np.int64),) * 3]
     for window in windows:
-        ids = _ids(window, vocabulary)
+        ids = window_ids(window, vocabulary)
         is_kept = is_scored[ids[1:-1]]
         parts.append((ids[:-2][is_kept], ids[1:-1][is_kept], ids[2:][is_kept]))
     return tuple(np.concatenate(side) for side in zip(*parts, strict=True))
-
-
-def _ids(window: _Window, vocabulary: Vocabulary) -> NDArray[np.int64]:
-    """The ids of a window, the id before, and the id after: </s> at the ends of a file."""
-    tokens, start, stop = window
-    ids = tokens.tokens_on_disk[max(0, start - 1) : stop + 1].astype(np.int64)
-    is_bad = (ids < 0) | (ids >= len(vocabulary))
-    if is_bad.any():
-        raise bad_id_error(tokens, max(0, start - 1) + int(np.argmax(is_bad)), len(vocabulary))
-    end = [vocabulary.eos_id]
-    return np.concatenate([end if start == 0 else [], ids, end if stop == tokens.num_tokens else []]).astype(np.int64)
 
 
 def _probs(pairs: Any, vocabulary: Vocabulary) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ roberta                the registered model `fast_roberta` and its encoder, in f
 encoder                ids (B, T)                 -> features (B, T, D)
 sharing                layers with the same parameters
 initial_weights        BERT's, and heads that attend to the neighboring tokens
+initial_counts         embeddings, heads and LM head that begin as counts of neighboring tokens
 attention              self-attention and the choice among its backends
 positions              rotary positions, and which layers attend to a local window
 attention_kernels      their signature; attention on a CPU, and of packed rows on a GPU

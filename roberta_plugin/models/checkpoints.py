@@ -446,6 +446,10 @@ def initial_options(state: Mapping[str, Any]) -> dict[str, str]:
         text, default = (str(getattr(each, "name", each)) for each in (saved.get(name), getattr(defaults, name)))
         if saved.get(name) is not None and text != default:
             options[name.replace("_", "-")] = text.lower() if saved[name] is True else text
+    if options.get("init-attention") == "counts":  # of a pretraining's text, which other trainings do not have
+        is_rotary = str(saved.get("position_encoding")) == "rotary"
+        del options["init-attention"]
+        options |= {} if is_rotary else {"init-attention": "neighbors"}
     return options
 
 

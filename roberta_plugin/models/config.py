@@ -28,7 +28,7 @@ ATTENTION_BACKENDS = ChoiceEnum(["auto", *BACKEND_NAMES])
 ACTIVATION_FNS = ChoiceEnum(sorted(ACTIVATIONS))
 SHARED_PARTS = ChoiceEnum(list(PARTS))
 POSITION_ENCODINGS = ChoiceEnum(["learned", "rotary"])
-INITIAL_ATTENTION = ChoiceEnum(["random", "neighbors"])
+INITIAL_ATTENTION = ChoiceEnum(["random", "neighbors", "counts"])
 FEED_FORWARDS = ChoiceEnum(["plain", *GATES])
 NORM_KINDS = ChoiceEnum(list(NORMS))
 GRADIENT_SUMS = ChoiceEnum(["half", "fp32"])
@@ -138,7 +138,9 @@ class FastRobertaConfig(FairseqDataclass):
     init_attention: INITIAL_ATTENTION = initial_setting(  # type: ignore[valid-type]
         "random",
         "random: as BERT and RoBERTa; neighbors: position embeddings begin as sinusoids, and the first heads attend to "
-        "tokens nearby, from which small models learn sooner",
+        "tokens nearby, from which small models learn sooner; counts: also the embeddings begin as how often tokens "
+        "follow each other in the training text, so that the first layer predicts a token from its neighbors, from "
+        "which small models learn much sooner (with --encoder-normalize-before and --zero-init-residual)",
     )
     zero_init_residual: bool = initial_setting(
         False,
@@ -359,8 +361,19 @@ def check_config(cfg: FastRobertaConfig) -> None:
     if str(cfg.position_encoding) == "rotary" and str(cfg.init_attention) == "neighbors":
         raise ValueError(
             "--init-attention neighbors, as recipes have it, sets embeddings of positions, and --position-encoding "
-            "rotary has none: give --init-attention random."
+            "rotary has none: give --init-attention counts or random."
         )
+    if str(cfg.init_attention) == "counts":
+        if num_groups(cfg.share_layers, cfg.encoder_layers) < cfg.encoder_layers:
+            raise ValueError(
+                "--init-attention counts gives the first layer other weights than the next ones, and --share-layers "
+                "all the same: leave one of them out."
+            )
+        if str(cfg.position_encoding) == "rotary" and cfg.no_linear_bias:
+            raise ValueError(
+                "--init-attention counts sets the biases of queries and keys where positions are rotary: leave out "
+                "--no-linear-bias, or give --init-attention random."
+            )
     if cfg.fp8_products:
         check_sizes(cfg.encoder_embed_dim, cfg.encoder_ffn_embed_dim)
     check_options(

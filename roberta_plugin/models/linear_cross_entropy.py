@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from roberta_plugin.models.cpu import factors, linear
+from roberta_plugin.models.cpu import factors, linear, num_padded, rounds
 
 ROWS_IN_CHUNK = 256  # on a CPU
 ROWS_IN_LARGE_CHUNK = 2048
@@ -91,7 +91,11 @@ def chunked(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: i
     The forward pass computes the gradients too, so only one backward pass may follow.
     """
     counts = targets.ne(ignored)
-    return _Chunked.apply(x[counts], weight, bias, targets[counts], ignored, ROWS_IN_CHUNK)  # type: ignore[no-any-return, no-untyped-call]
+    x, targets = x[counts], targets[counts]
+    if rounds():  # each number of rows is a shape of its own in several products
+        missing = num_padded(len(x)) - len(x)
+        x, targets = F.pad(x, (0, 0, 0, missing)), F.pad(targets, (0, missing), value=ignored)
+    return _Chunked.apply(x, weight, bias, targets, ignored, ROWS_IN_CHUNK)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def chunked_on_device(x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, ignored: int) -> Tensor:

@@ -346,6 +346,11 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             num_segments=getattr(task, "num_segments", 0),
             sequence_heads=getattr(task, "sequence_heads", {}),
         )
+        if str(cfg.init_attention) == "counts" and not getattr(task, "begins_with_counts", False):
+            logger.warning(
+                "--init-attention counts needs --task roberta_masked_lm, which counts its training text: new weights "
+                "begin as with --init-attention random."
+            )
         return cls(cfg, encoder)
 
     def forward(

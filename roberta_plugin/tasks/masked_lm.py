@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -23,11 +24,14 @@ from roberta_plugin.data.manifest import check_folder, read_manifest
 from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_turns
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.neighbor_baseline import see_neighbors
+from roberta_plugin.data.pair_counts import count_pairs, spread_windows
 from roberta_plugin.data.tokenizers import byte_level_bpe, load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.fairseq_workarounds.starts import start_file
 from roberta_plugin.finetuning import identity
+from roberta_plugin.models.initial_counts import begin_with_counts, distances
 from roberta_plugin.registry import INPUT_FORMATS, MASKINGS, Extension, on_registration
 from roberta_plugin.tasks import growth, masked_lm_options
 from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
@@ -60,6 +64,8 @@ from roberta_plugin.tasks.masked_lm_options import (
 from roberta_plugin.tasks.packing import packs_by_default
 
 logger = logging.getLogger(__name__)
+MOST_COUNTED = 2**24
+"""Tokens that initial weights are made of."""
 
 
 @register_task("roberta_masked_lm", dataclass=RobertaMaskedLMConfig)
@@ -68,6 +74,7 @@ class RobertaMaskedLMTask(BlockTask):
 
     cfg: MaskedLMConfig
     name = "roberta_masked_lm"
+    begins_with_counts = True  # `build_model` follows --init-attention counts
     tokenizer_description: dict[str, Any] | None = None
     """The tokenizer as the manifest of the first data-bin describes it; None without a manifest."""
 
@@ -143,10 +150,38 @@ class RobertaMaskedLMTask(BlockTask):
             ValueError: if the model lacks what the inputs need, naming the options.
         """
         model = super().build_model(cfg, from_checkpoint)
+        if not from_checkpoint and str(getattr(cfg, "init_attention", "")) == "counts":
+            self._begin_with_counts(model)
         self.input_format.check_model(model)
         self._remedy = remedy(cfg)
         self.packs = self.cfg.pack_sequences or packs_by_default(self.cfg, model)
         return model
+
+    def _begin_with_counts(self, model: Any) -> None:
+        """Set initial weights from counts of the training text, unless the training starts with other ones."""
+        options = whole_config(self.cfg)
+        if hasattr(options, "checkpoint") and (start := start_file(options.checkpoint)) is not None:
+            logger.info(f"no counts for initial weights: {start} has others")
+            return
+        split = options.dataset.train_subset if hasattr(options, "dataset") else "train"
+        files = [MmapTokens(prefix) for prefix in self._files_of(split)]
+        begin = time.perf_counter()
+        windows = spread_windows(files, MOST_COUNTED)
+        num_heads = model.encoder.sentence_encoder.layers[0].self_attn.num_heads
+        pairs = {
+            distance: count_pairs(windows, self.vocabulary, distance=distance) for distance in distances(num_heads)
+        }
+        begin_with_counts(model, pairs)
+        counted = sum(window.stop - window.start for window in windows)
+        logger.info(f"initial weights from counts of {counted:,} tokens, in {time.perf_counter() - begin:.1f} s")
+
+    def _files_of(self, split: str) -> list[str]:
+        """Prefixes of a split's files in all data folders."""
+        return [
+            prefix
+            for folder in data_folders(self.cfg.data)
+            for prefix in split_prefixes(os.path.join(folder, split), combine=True)
+        ]
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the criterion: ours, fairseq's masked_lm, or a user's own."""
@@ -235,11 +270,7 @@ class RobertaMaskedLMTask(BlockTask):
         is_wanted = bool(self._train_split) and not getattr(self.cfg, "no_baselines", False)
         if not new or not is_wanted or distributed_utils.get_global_rank() > 0:
             return
-        train = [
-            prefix
-            for folder in data_folders(self.cfg.data)
-            for prefix in split_prefixes(os.path.join(folder, self._train_split), combine=True)
-        ]
+        train = self._files_of(self._train_split)
         for split, counted in baselines_of(train, {split: self._prefixes[split] for split in new}).items():
             self.baselines[split] = counted
             if counted is not None:

@@ -91,7 +91,7 @@ STAGES = [
     ),
     *("manifest", "binarize", "blocks", "block_tables", "mixture", "counter_random", "block_order"),
     *("dynamic_masking", "batches", "block_batches", "block_dataset", "masked_lm_dataset"),
-    *("neighbor_baseline", "count_baselines", "corpus_statistics"),
+    *("neighbor_baseline", "pair_counts", "count_baselines", "corpus_statistics"),
 ]
 
 

@@ -141,6 +141,8 @@ def test_random_weights_begin_as_those_of_the_models_own_pretraining(words, mode
         (neighbors, (), {}),
         ({"init_std": "0.02", "init_attention": "random", "zero_init_residual": False}, ("--from-scratch",), {}),
         (neighbors, ("--from-scratch", "--set", "init-std=0.01"), expected | {"init-std": "0.01"}),
+        # A fine-tuning has no text to count.
+        (neighbors | {"init_attention": "counts"}, ("--from-scratch",), expected),
     ):
         model_state["cfg"]["model"] |= saved
         train = grid_of(*words, *flags)["train"]

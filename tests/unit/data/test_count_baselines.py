@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from roberta_plugin.data import corpus_statistics, count_baselines
+from roberta_plugin.data import corpus_statistics, count_baselines, pair_counts
 from roberta_plugin.data.corpus_statistics import count_split, find_faults
 from roberta_plugin.data.count_baselines import comparison, remedy
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
@@ -90,7 +90,7 @@ def plain(train, held_out, window):
 
 @pytest.mark.parametrize("window", [2**21, 1000, 37])
 def test_losses_are_those_of_plain_loops(folder, window, monkeypatch):
-    monkeypatch.setattr(count_baselines, "_WINDOW", window)
+    monkeypatch.setattr(pair_counts, "WINDOW", window)
     train, valid = (MmapTokens(folder / split).tokens.tolist() for split in ("train", "valid"))
     unigram, bigram, best, num_scored, num_fitted = plain(train, valid, window)
     found = baselines_of([folder / "train"], [folder / "valid"])
@@ -102,7 +102,7 @@ def test_losses_are_those_of_plain_loops(folder, window, monkeypatch):
 @pytest.mark.parametrize("window", [2**21, 37])
 def test_scores_between_neighbors_are_those_of_plain_loops(folder, window, monkeypatch):
     """Every case over the whole vocabulary in float64: p(w | l) p(w | r) / p(w), normalized."""
-    monkeypatch.setattr(count_baselines, "_WINDOW", window)
+    monkeypatch.setattr(pair_counts, "WINDOW", window)
     train, valid = (MmapTokens(folder / split).tokens.tolist() for split in ("train", "valid"))
     found = baselines_of([folder / "train"], [folder / "valid"])
     a = found.pseudo_counts
@@ -213,14 +213,15 @@ def test_several_files_are_one_text(folder, tmp_path):
 def test_of_a_large_text_windows_from_all_over_are_counted(folder, monkeypatch):
     full = baselines_of([folder / "train"], [folder / "valid"])
     (folder / "baselines-valid.json").unlink()
-    for name, value in (("_WINDOW", 50), ("_MOST_COUNTED", 2000), ("_MOST_SCORED", 400)):
+    monkeypatch.setattr(pair_counts, "WINDOW", 50)
+    for name, value in (("_MOST_COUNTED", 2000), ("_MOST_SCORED", 400)):
         monkeypatch.setattr(count_baselines, name, value)
     part = baselines_of([folder / "train"], [folder / "valid"])
     assert 1900 < part.num_counted <= 2000 < full.num_counted == part.num_train
     assert 300 < part.num_scored < 400 < full.num_scored
     assert part.bigram != full.bigram
     assert (part.unigram, part.bigram) == pytest.approx((full.unigram, full.bigram), rel=0.1)
-    windows = count_baselines._spread([MmapTokens(folder / "train")], 2000)
+    windows = pair_counts.spread_windows([MmapTokens(folder / "train")], 2000)
     assert windows[0].start == 0 and windows[-1].stop == MmapTokens(folder / "train").num_tokens
 
 
@@ -326,10 +327,9 @@ def test_the_remedy_of_a_model_above_the_unigram_baseline_has_options_that_it_la
     assert len(options) == 4 and options <= vars(FastRobertaConfig()).keys()
     assert "`roberta pretrain`" in remedy()
     model = FastRobertaConfig(encoder_normalize_before=True, init_std="width")
-    assert "more by --init-attention neighbors --zero-init-residual, which" in remedy(model)
-    model.init_attention, model.zero_init_residual = "neighbors", True
+    assert "more by --init-attention counts --zero-init-residual, which" in remedy(model)
+    model.init_attention, model.zero_init_residual = "counts", True
     assert remedy(model) == "More updates help (`roberta pretrain --hours`), and smaller batches"
-    assert "(neighbors with learned positions)" in remedy() and "neighbors" not in remedy(model)
 
 
 ITEMS = [[5, 6, 2], [2], [5, 3, 3, 7, 2], [6, 2], [2], [2], [7, 2]]  # three documents of 3, 7 and 2 tokens

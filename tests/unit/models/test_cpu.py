@@ -18,6 +18,7 @@ from roberta_plugin.models.cpu import (
     keep_fewer_shapes,
     kept,
     linear,
+    num_padded,
     onednn_linear,
     plain_linear,
     rounds,
@@ -123,6 +124,28 @@ def test_products_in_bf16_round_no_more_than_their_factors_and_results(may_round
         error = float((one.double() - reference).norm() / reference.norm())
         assert 1e-4 < error < 2.0**-8, "either not in bf16, or less exact than bf16"
     torch.testing.assert_close(bias.grad.double(), references[2].grad, atol=1e-5, rtol=1e-5)
+
+
+def test_products_in_bf16_have_few_different_numbers_of_rows(may_round, monkeypatch):
+    """Each is a shape for which oneDNN generates code, in the forward pass and for both gradients."""
+    shapes, numbers = set(), range(1, 1025, 13)
+
+    def multiply(a, b, bias=None):
+        shapes.add((tuple(a.shape), tuple(b.shape)))
+        return onednn_linear(a, b, bias)
+
+    monkeypatch.setattr(cpu_linear, "plain_linear", multiply)
+    for rows in numbers:
+        x, weight = torch.randn(rows, 32, requires_grad=True), torch.randn(16, 32, requires_grad=True)
+        linear(x, weight).sum().backward()
+        torch.testing.assert_close(x.grad, weight.detach().sum(dim=0).expand(rows, -1), atol=0.1, rtol=0.02)
+        torch.testing.assert_close(weight.grad, x.detach().sum(dim=0).expand(16, -1), atol=0.5, rtol=0.02)
+    assert len(shapes) == 3 * len({num_padded(rows) for rows in numbers}) < 3 * len(numbers) / 2
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(1, 64), (64, 64), (65, 128), (1025, 1152), (1152, 1152), (4000, 4096)])
+def test_rows_are_padded_to_multiples_that_grow(rows, expected):
+    assert num_padded(rows) == expected
 
 
 def test_between_two_products_values_and_gradients_stay_in_bf16(may_round):

@@ -32,7 +32,15 @@ CPU = torch.device("cpu")
         ({"position_encoding": "none"}, "--position-encoding must be learned or rotary, got 'none'"),
         ({"attention_window": 5}, "--attention-window must be even, half of it on either side of a position, got 5"),
         ({**ROTARY, "encoder_embed_dim": 20}, r"heads of 5 have no whole number of them: change --encoder-attention"),
-        ({**ROTARY, "init_attention": "neighbors"}, "embeddings of positions, .*: give --init-attention random"),
+        (
+            {**ROTARY, "init_attention": "neighbors"},
+            "embeddings of positions, .*: give --init-attention counts or random",
+        ),
+        (
+            {**ROTARY, "init_attention": "counts", "no_linear_bias": True},
+            "biases of queries and keys .*--no-linear-bias",
+        ),
+        ({"init_attention": "counts", "share_layers": "all"}, "--share-layers all the same: leave one of them out"),
     ],
     ids=str,
 )

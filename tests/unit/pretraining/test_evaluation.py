@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.data.count_baselines import _count, _Window, count_baselines, count_tokens, unigram_probs
+from roberta_plugin.data.count_baselines import count_baselines, count_tokens, unigram_probs
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.neighbor_baseline import NeighborCounts
+from roberta_plugin.data.pair_counts import Window, count_pairs
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import Filling
 from roberta_plugin.pretraining import evaluation
@@ -104,7 +105,7 @@ def test_counts_of_both_neighbors_read_what_the_model_reads(data_bin, vocabulary
     right[right == vocabulary.mask_id] = vocabulary.pad_id
     train, test = MmapTokens(data_bin / "train"), data_bin / "test"
     baselines = count_baselines([train], {"test": [MmapTokens(test)]}, vocabulary)["test"]
-    pairs = _count([_Window(train, 0, train.num_tokens)], vocabulary)
+    pairs = count_pairs([Window(train, 0, train.num_tokens)], vocabulary)
     probs = unigram_probs(count_tokens(train, vocabulary), vocabulary)
     counts = NeighborCounts(pairs, probs, pseudo_counts=(baselines.pseudo_counts, baselines.pseudo_counts))
     losses, is_right = counts.score(left, target, right)

@@ -619,3 +619,26 @@ def test_an_epoch_ends_where_blocks_or_batches_grow(two_corpora, options, left):
         found.append(task.updates_left(dataset))
     assert found == left
     assert task.updates_left(load(task, split="valid")) is None, "a validation has all of its batches"
+
+
+COUNTS = {"arch": "fast_roberta_tiny", "encoder_normalize_before": True, "init_attention": "counts", **SIZES}
+
+
+def test_initial_weights_are_from_the_counts_of_the_training_text_alone(tiny_data_bin, caplog):
+    """A checkpoint's model is built without them, for it has weights of its own."""
+    caplog.set_level(logging.INFO)
+    torch.manual_seed(1)
+    first = make_task(tiny_data_bin).build_model(Namespace(**COUNTS)).state_dict()
+    counted = MmapTokens(tiny_data_bin / "train").num_tokens
+    assert f"initial weights from counts of {counted:,} tokens, in " in caplog.text
+    torch.manual_seed(1)
+    same = make_task(tiny_data_bin).build_model(Namespace(**COUNTS)).state_dict()
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    caplog.clear()
+    torch.manual_seed(1)
+    opened = make_task(tiny_data_bin).build_model(Namespace(**COUNTS), from_checkpoint=True).state_dict()
+    torch.manual_seed(1)
+    random = make_task(tiny_data_bin).build_model(Namespace(**COUNTS | {"init_attention": "random"})).state_dict()
+    assert all(torch.equal(opened[name], random[name]) for name in random) and "counts" not in caplog.text
+    table = "encoder.sentence_encoder.embed_tokens.weight"
+    assert not torch.equal(first[table], random[table])
