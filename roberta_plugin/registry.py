@@ -90,7 +90,7 @@ class TrainingEntry:
 
     task_options: str = "roberta_plugin.tasks.finetuning:FineTuningConfig"
     """Reference of the dataclass of its task options, a `FineTuningConfig`."""
-    criterion_options: str = "roberta_plugin.criterions.finetuning:ValidatedConfig"
+    criterion_options: str = "roberta_plugin.criterions.finetuning_options:ValidatedConfig"
     """Reference of the dataclass of its criterion's options, a `ValidatedConfig`."""
 
 
@@ -324,8 +324,18 @@ class Registry(Mapping[str, T], Generic[T]):
 _OF_TOKENIZERS = "roberta_plugin.data.tokenizers"
 REGISTRIES: dict[str, Registry[Any]] = {}
 KINDS: Registry[KindEntry] = Registry("kinds", "kind of task")
-HEADS: Registry[HeadEntry] = Registry("heads", "kind of head")
-TRAININGS: Registry[TrainingEntry] = Registry("trainings", "fine-tuning task of fairseq-train")
+HEADS: Registry[HeadEntry] = Registry(
+    "heads", "kind of head", trunk={"classification": HeadEntry("roberta_plugin.models.heads:ClassificationHead")}
+)
+TRAININGS: Registry[TrainingEntry] = Registry(
+    "trainings",
+    "fine-tuning task of fairseq-train",
+    trunk={
+        "roberta_sentence_prediction": TrainingEntry(
+            criterion_options="roberta_plugin.criterions.finetuning_options:LabelsConfig"
+        )
+    },
+)
 CRITERION_OPTIONS: Registry[CriterionOptions] = Registry("criterion_options", "set of options of a criterion")
 BENCHMARKS: Registry[BenchmarkFamily] = Registry("benchmarks", "family of benchmarks")
 TABLE_OPTIONS: Registry[str] = Registry("table_options", "set of options for own tables")

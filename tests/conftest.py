@@ -21,8 +21,12 @@ if (
     os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import roberta_plugin
+from roberta_plugin import registry
+from tests import made_extension
 from tests.configurations import remember_configurations
 from tests.forked_training import folder_of_servers, share_servers
+
+registry.register(made_extension.EXTENSION)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_DATA = Path(os.environ.get("ROBERTA_TEST_DATA", REPOSITORY.parent / "shared" / "data"))

@@ -16,6 +16,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import torch
+from huggingface_hub import constants
+
 TOKENS = {"hf_write": "write", "hf_read": "read"}
 
 
@@ -303,3 +306,21 @@ class _Handler(BaseHTTPRequestHandler):
                 del files[entry["value"]["path"]]
         commit = self.hub.add(name, files, revision)
         self._send(200, {"success": True, "commitOid": commit, "commitUrl": f"{self.hub.url}/{name}/commit/{commit}"})
+
+
+CACHES = {"HF_HUB_CACHE": "hf", "HF_ASSETS_CACHE": "assets", "HF_TOKEN_PATH": "token"}
+
+
+def empty_hub(tmp_path, monkeypatch):
+    """A fixture: an empty hub that the library of this process asks, with empty caches, from an empty current folder."""
+    with running_hub() as found:
+        files = f"{found.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        caches = {name: str(tmp_path / path) for name, path in CACHES.items()}
+        places = {"ENDPOINT": found.url, "HUGGINGFACE_CO_URL_TEMPLATE": files, "HF_HUB_DISABLE_XET": True, **caches}
+        for name, value in places.items():
+            monkeypatch.setattr(constants, name, value, raising=name != "HF_HUB_DISABLE_XET")
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch"))
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+        yield found

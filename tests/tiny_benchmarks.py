@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,16 @@ def write_tokenizer(folder: Path) -> Path:
 
 
 def write_prepared(
-    folder: Path, *, task: str = "RTE", num_examples: int = 40, num_options: int | None = None, seed: int = 0
+    folder: Path, *, task: str = "made", num_examples: int = 40, num_options: int | None = None, seed: int = 0
 ) -> Prepared:
     """Examples of random ids with columns label and weight; `num_options` sequences each, or 1 to 3."""
     tokenizer, vocabulary = words_tokenizer()
     rng = np.random.default_rng(seed)
-    settings = {"max_length": 30, "labels": ["no", "yes"], "kind": "classification"}
+    settings = {
+        "max_length": 30,
+        "labels": ["no", "yes"],
+        "kind": "made" if task.startswith("made") else "classification",
+    }
     with PreparedWriter(folder, task=task, tokenizer=tokenizer, vocabulary=vocabulary, settings=settings) as writer:
         for split in ("train", "valid"):
             with writer.split(split) as out:
@@ -52,6 +57,21 @@ def write_prepared(
                     out.record({"id": f"{split}-{number}", "text": "caf\u00e9"})
                 out.array("matrix", np.arange(6).reshape(2, 3))
     return Prepared.open(folder)
+
+
+def write_made(folder: Path, *, train: int = 240, valid: int = 60, test: int = 20, seed: int = 0) -> Path:
+    """Files of the tasks `made` and `made-too`: good is mostly yes, and bad no; the test set has no labels."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, number in (("train", train), ("valid", valid), ("test", test)):
+        with open(folder / f"{split}.jsonl", "w", encoding="utf-8") as file:
+            for index in range(number):
+                is_yes = bool(rng.random() < 0.6)
+                word = ("bad", "good")[is_yes != (rng.random() < 0.05)]
+                words = ["so", *rng.permutation([*rng.choice(list("abcdef"), rng.integers(2, 9)), word])]
+                label = {} if split == "test" else {"label": ("no", "yes")[is_yes]}
+                file.write(json.dumps({"id": f"{split}-{index}", "text": " ".join(words), **label}) + "\n")
+    return folder
 
 
 def prepared_of(task: str, raw: Path, folder: Path, *, max_length: int = 60, **options: Any) -> Prepared:

@@ -17,6 +17,8 @@ CLASSES = "sentence_classification_head"
 TAGS = ["O", "B-FINE", "I-FINE", "B-POOR", "I-POOR"]
 LABELS = ["contradiction", "neutral", "entailment"]
 TRAINED: dict[str, dict[str, Any]] = {
+    "made": {"task": "made", "settings": {"kind": "made", "labels": ["0", "1"], "max_length": 30}},
+    "made_three": {"task": "made-too", "settings": {"kind": "made", "labels": LABELS, "max_length": 30}},
     "fill_mask": {},
     "classification": {"task": "MNLI", "settings": {"kind": "classification", "labels": LABELS, "max_length": 30}},
     "single": {"task": "SST-2", "settings": {"kind": "classification", "labels": ["0", "1"], "max_length": 30}},
@@ -37,7 +39,7 @@ FAIRSEQ_TASKS = {  # others: roberta_sentence_prediction
     "tagging": "roberta_tagging",
     "summary": "roberta_summarization",
 }
-NUM_CLASSES = {"classification": 3, "single": 2, "regression": 1, "multiple_choice": 1}
+NUM_CLASSES = {"made": 2, "made_three": 3, "classification": 3, "single": 2, "regression": 1, "multiple_choice": 1}
 
 
 def write_predictor(folder: Path, name: str, **changes: Any) -> Path:
@@ -65,6 +67,18 @@ def write_predictor(folder: Path, name: str, **changes: Any) -> Path:
         state["task_state"] = {"data": TRAINED[name]}
     torch.save(state, folder / "model.pt")
     return folder
+
+
+class Predictors(dict[str, Path]):
+    """Models by their names in `TRAINED`, each written when it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, name: str) -> Path:
+        self[name] = write_predictor(self.folder / name, name)
+        return self[name]
 
 
 def write_finetuning(folder: Path, predictor: Path, metrics: dict[str, Any]) -> Path:

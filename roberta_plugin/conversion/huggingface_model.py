@@ -380,7 +380,7 @@ def _kinds_by_suffix(family: Family | None) -> dict[str, str]:
     A family only has some of the classes, and classes that come with their code.
     """
     kinds = {kind.hugging_face.suffix: name for name, kind in reversed(formats().items()) if kind.hugging_face}
-    del kinds[ENCODER_ONLY]
+    kinds.pop(ENCODER_ONLY, None)  # of a kind without a head, if one is installed
     if family is None:
         return kinds
     return {

@@ -24,6 +24,7 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of, kind_of_task, white_space_of
 from roberta_plugin.finetuning.kinds import KINDS, kind_class
 from roberta_plugin.finetuning.kinds.base import HuggingFace, Kind
+from roberta_plugin.finetuning.kinds.lm_head import MaskedLmHead
 from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.finetuning.starting_head import named_labels
@@ -36,12 +37,15 @@ MASKED_LM = "masked_lm"  # the kind of the masked-LM head, and its name for --he
 ENCODER = "encoder"  # the name for --head of the encoder alone, for vectors of texts
 
 
-@cache
 def formats() -> dict[str, type[Kind]]:
     """The kinds with classes of Hugging Face, by the name of a head's kind; the masked LM comes first."""
-    classes = [kind_class(name) for name in KINDS]
-    convertible = [kind for kind in classes if kind.hugging_face is not None]
-    return {MASKED_LM if kind.head == MASKED_LM else kind.name: kind for kind in convertible}
+    return _formats(tuple(KINDS))
+
+
+@cache
+def _formats(names: tuple[str, ...]) -> dict[str, type[Kind]]:
+    classes = [kind for kind in map(kind_class, names) if kind.head != MASKED_LM and kind.hugging_face is not None]
+    return {MASKED_LM: MaskedLmHead, **{kind.name: kind for kind in classes}}
 
 
 def counterpart_of(kind: str) -> HuggingFace:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from roberta_plugin.checkpoint_files import load_state, sha256_of_parameters
 from roberta_plugin.data.tokenizers import WORDS_ALONE
 from roberta_plugin.data.tokenizers.whitespace import is_meant
-from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
+from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of, option_fields
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH
 from roberta_plugin.finetuning.identity import check_words, read_record
 from roberta_plugin.finetuning.kinds import kind_class
@@ -169,10 +169,11 @@ def check_positions(start: Start, data: DataSettings) -> None:
             raise
         settings(max_length=MAX_LENGTH, options=options)  # raises where the length is not the reason
         length = question_length(start.max_positions, MAX_LENGTH)
+        has_questions = any(item.name == "question_length" for item in option_fields(data.task))
+        shorter = f"give --question-length {length}, or " if has_questions else ""
         raise ValueError(
             f"{error} --max-length cannot be more than {start.max_positions} here, the positions of "
-            f"{start.checkpoint}: give --question-length {length}, or pretrain a model "
-            "with more positions (RoBERTa has 512)."
+            f"{start.checkpoint}: {shorter}pretrain a model with more positions (RoBERTa has 512)."
         ) from error
 
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-METRICS = ("unit/finetuning/kinds/test_metrics.py", "parity/test_custom_metrics.py", "parity/test_glue_metrics.py")
+METRICS = (
+    "unit/finetuning/kinds/test_metrics.py",
+    "parity/test_custom_metrics.py",
+    "parity/extensions/test_glue_metrics.py",
+)
 SQUAD = (
     "unit/finetuning/kinds/test_answer_scores.py",
     "parity/extensions/spans/test_squad_metric.py",
@@ -20,9 +24,10 @@ TAGS = (
     "unit/extensions/tagging/test_layout.py",
     "unit/extensions/tagging/test_benchmarks.py",
 )
-SENTENCES = ("unit/finetuning/kinds/test_kinds.py", "unit/finetuning/benchmarks/summaries")
+SENTENCES = ("unit/extensions/summaries",)
 LOSS = (
-    "unit/criterions/test_sentence_prediction.py",
+    "unit/extensions/texts/test_losses.py",
+    "unit/extensions/pronouns/test_losses.py",
     "parity/extensions/pronouns/test_wsc_vs_fairseq.py",
     "parity/extensions/pronouns/test_wnli_vs_superglue.py",
 )
@@ -178,7 +183,7 @@ BREAKS = (
         "equal texts are wrong answers": ("is_equal[:, :num_examples] |= texts[:, 0] == texts[:, :1]", "pass"),
         "triplets pushed together": ('(options["triplet_margin"] - far)', '(options["triplet_margin"] + far)'),
     }),
-    *faults("extensions/choices/training.py", ("unit/criterions/test_finetuning.py",), {
+    *faults("extensions/choices/training.py", ("unit/extensions/choices",), {
         "even loss of RACE over missing options": ('logs.sum(dim=1) / sample["offsets"].diff()', "logs.mean(dim=1)"),
     }),
     *faults("criterions/masked_lm.py", (
@@ -190,7 +195,7 @@ BREAKS = (
             "sum_of_task",
         ),
     }),
-    *faults("extensions/spans/training.py", ("unit/criterions/test_finetuning.py",), {
+    *faults("extensions/spans/training.py", ("unit/extensions/spans",), {
         "spans are learned from the question's tokens too": (
             'first + columns["passage_length"])',
             'first + columns["passage_length"] + 1)',
@@ -299,7 +304,7 @@ BREAKS = (
             '    if False:\n        raise ValueError(\n            f"{checkpoint} was fine-tuned on',
         ),
     }),
-    *faults("finetuning/identity.py", ("unit/finetuning/test_prepared.py", "unit/experiments/test_finetune.py"), {
+    *faults("finetuning/identity.py", ("unit/finetuning/test_prepared.py", "unit/extensions/texts"), {
         "classes of a foreign model in its own order": (
             "return [row for row in rows if row is not None]",
             "return sorted(row for row in rows if row is not None)",
@@ -318,7 +323,7 @@ BREAKS = (
         "a submission with two files of a task": ("if len(paths) > 1:", "if False:"),
     }),
     # Conversion.
-    *faults("conversion/portable.py", EXPORT[:1], {
+    *faults("conversion/portable.py", ("unit/conversion", "unit/extensions/texts"), {
         "numbers lose the mean of the labels": ("(bias.double() * factor + shift)", "(bias.double() * factor)"),
     }),
     *faults("extensions/vocabulary_change/change.py", ("unit/extensions/vocabulary_change",), {
@@ -360,7 +365,7 @@ BREAKS = (
             "        pass\n",
         ),
     }),
-    *faults("tasks/finetuning.py", ("integration/test_segments.py",), {
+    *faults("tasks/finetuning.py", ("integration/extensions/texts/test_segments.py",), {
         "fine-tuning begins without the segments of its start": (
             "        number = num_segments_in(start) if start else 0\n",
             "        number = 0\n",

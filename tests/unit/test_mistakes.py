@@ -40,7 +40,6 @@ REFUSED = [
     ("user-dir -- data", ["unrecognized arguments: -- data\n"]),
     ("predict model a --top-kk 3", ["usage: roberta predict", "--top-kk 3: the nearest is --top-k"]),
     ("predict model a --input lines.txt", ["texts and --input exclude each other"]),
-    ("fill-mask model nothing", ["the command line, line 1", "no <mask>"]),
     # Text.
     ("inspect .", ["dict.txt does not exist", "roberta binarize"]),
     ("tokenizer train --input . --vocab-size 300 --output-dir t", ["is a folder", "*.txt"]),
@@ -84,6 +83,7 @@ def files(tmp_path_factory, tiny_data_bin):
     ByteLevelBpe(BYTE_CHARACTERS, []).save(folder / "bpe")
     (folder / "bpe" / "dict.txt").write_text("".join(f"{number} 1\n" for number in range(256)))
     write_predictor(folder / "model", "fill_mask")
+    write_predictor(folder / "made", "made")
     return folder
 
 
@@ -123,8 +123,6 @@ def test_one_document_because_of_no_blank_line_is_said(run, files):
     assert code == 0 and all(text in output for text in ["1 document, 2 lines", *remedies]), output
 
 
-def test_texts_on_the_command_line_are_answered_also_after_options(run):
-    code, output, errors = run("fill-mask model a<mask> --top-k 1 <mask>b")
-    assert code == 0 and errors == "" and [line[:11] for line in output.splitlines()] == ['{"line": 1,', '{"line": 2,']
-    code, output, errors = run("predict model --input empty.txt --no-progress")
+def test_an_empty_input_has_no_answers(run):
+    code, output, errors = run("predict made --input empty.txt --no-progress")
     assert (code, output, errors) == (0, "", "empty.txt is empty: there is nothing to answer.\n")

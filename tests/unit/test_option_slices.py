@@ -77,14 +77,9 @@ def test_a_foreign_slice_that_cannot_be_added_is_left_out_and_named(add, caplog,
         composed()
 
 
-def test_options_of_own_tables_have_those_of_all_kinds_and_can_be_pickled():
-    from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
-    from roberta_plugin.finetuning.preparation import DataSettings
+def test_a_composed_class_is_found_where_it_was_made_and_can_be_pickled():
     from roberta_plugin.prediction.predict import PredictSettings
     from roberta_plugin.prediction.settings import PredictSettings as Same
 
-    options = CustomOptions(train="my.csv", calibrate=True)
-    assert isinstance(options, TaskOptions) and pickle.loads(pickle.dumps(options)) == options
-    assert DataSettings(task="custom", options=options).options == options
-    settings = PredictSettings(model="m", threshold=0.5)
+    settings = PredictSettings(model="m", top_k=3)
     assert PredictSettings is Same and pickle.loads(pickle.dumps(settings)) == settings

@@ -20,6 +20,7 @@ from roberta_plugin.experiments.finetune import FinetuneSettings
 from roberta_plugin.pretraining.recipe import load
 from tests.conftest import REPOSITORY
 from tests.hugging_face import import_transformers
+from tests.needed_extensions import describes_all
 
 PAGES = [
     path
@@ -46,6 +47,7 @@ def names_of_pages(path):
     return str(path.relative_to(REPOSITORY))
 
 
+@describes_all()
 @pytest.mark.parametrize("page", PAGES, ids=names_of_pages)
 def test_links_anchors_and_files_that_a_page_names_exist(page):
     """Files: in code quotes, and they begin with a folder of the repository."""
@@ -61,6 +63,7 @@ def test_links_anchors_and_files_that_a_page_names_exist(page):
         assert (REPOSITORY / name).exists(), f"{page} names {name}"
 
 
+@describes_all()
 def test_roberta_commands_parse():
     found = all_commands("roberta")
     verbs = {words[0] for _, words in found}
@@ -73,6 +76,7 @@ def test_roberta_commands_parse():
         assert not further or args.takes_further, further
 
 
+@describes_all()
 def test_fairseq_train_commands_parse():
     found = all_commands("fairseq-train")
     assert len(found) >= 5
@@ -132,6 +136,7 @@ def snippets(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
+@describes_all()
 @pytest.mark.parametrize("page", PAGES, ids=names_of_pages)
 def test_snippets_for_python_are_python(page):
     for block in snippets(page):

@@ -55,7 +55,7 @@ def test_each_faulty_package_is_one_sentence_with_its_name_and_a_remedy_and_the_
     install(tmp_path, FAULTY)
     code = (
         "import json\nfrom roberta_plugin import registry as r\n"
-        "print(json.dumps([list(r.MASKINGS), 'classification' in r.KINDS, r.MASKINGS.owner('rare').package,"
+        "print(json.dumps([list(r.MASKINGS), 'byte_level_bpe' in r.TOKENIZERS, r.MASKINGS.owner('rare').package,"
         " r.problems, r.MASKINGS.unknown('other')]))"
     )
     done = in_new_process(code, tmp_path)
@@ -110,8 +110,11 @@ def test_registering_the_same_extension_again_changes_nothing(one):
     [
         ({"name": "one"}, "own_folder (own_folder) has an extension 'one' already"),
         ({"maskings": {"own": MaskingEntry("a:B")}}, "the masking 'own' is registered by own_folder"),
-        ({"kinds": {"classification": None}}, "the kind of task 'classification' is registered by roberta_plugin"),
-        ({"benchmarks": {"mine": BenchmarkFamily(("RTE",), "a:B")}}, "the task 'RTE' is registered by roberta_plugin"),
+        ({"heads": {"classification": None}}, "the kind of head 'classification' is registered by roberta_plugin"),
+        (
+            {"benchmarks": {"mine": BenchmarkFamily(("made",), "a:B")}},
+            "the task 'made' is registered by tests.made_extension",
+        ),
         (
             {"actions": {"tokenizer show": VerbEntry("a", "a:B")}},
             "the action 'tokenizer show' is registered by roberta_plugin",
@@ -156,7 +159,9 @@ def test_a_manifest_with_a_former_name_goes_on_working_with_a_warning_that_names
 
 
 def test_our_own_extensions_come_before_others(one):
-    assert next(iter(MASKINGS)) == "uniform" and next(iter(KINDS))
+    assert next(iter(MASKINGS)) == "uniform"
+    ours = [KINDS.owner(name).package == registry.OURS for name in KINDS]
+    assert ours == sorted(ours, reverse=True) and not ours[-1]
 
 
 def test_a_faulty_training_of_a_package_does_not_stop_fairseq(tmp_path):
@@ -185,7 +190,7 @@ def test_a_faulty_training_of_a_package_does_not_stop_fairseq(tmp_path):
     done = in_new_process(code, tmp_path)
     assert done.returncode == 0, done.stderr
     names, is_registered, smoothing, problems = json.loads(done.stdout.splitlines()[-1])
-    assert {"label_smoothing", "margin_alpha", "extra_weight"} <= {*names}
+    assert {"label_smoothing", "extra_weight"} <= {*names}
     assert not is_registered and smoothing == 0.0
     assert len(problems) == 3
     for package in ("lost-task", "adds-label-smoothing", "lost-options"):
@@ -212,3 +217,8 @@ def test_actions_of_packages_are_offered_and_a_faulty_one_stops_no_other(tmp_pat
     )
     assert "The action 'tokenizer lose' of lost 1.0 is not used: " in done.stderr and "Traceback" not in done.stderr
     assert done.stderr.count("remove it.") == 2
+
+
+def test_a_plain_import_finds_no_extensions(tmp_path):
+    done = in_new_process("import roberta_plugin, sys\nprint('roberta_plugin.registry' in sys.modules)", tmp_path)
+    assert done.stdout == "False\n", done.stderr

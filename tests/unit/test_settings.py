@@ -19,7 +19,7 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
 import roberta_plugin
-from roberta_plugin.finetuning.options import CustomOptions
+from roberta_plugin.finetuning.benchmarks import all_tasks, options_class
 from roberta_plugin.launch.resources import Resources, check_resources
 from roberta_plugin.prediction.settings import PredictSettings
 from roberta_plugin.settings import (
@@ -171,7 +171,8 @@ def settings_classes():
             is_ours = isinstance(value, type) and value.__module__.startswith("roberta_plugin.")
             if is_ours and dataclasses.is_dataclass(value) and options_of(value):
                 found[f"{value.__module__}.{value.__qualname__}"] = value
-    composed = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in (CustomOptions, PredictSettings)}
+    classes = (PredictSettings, *map(options_class, all_tasks()))
+    composed = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in classes if options_of(kind)}
     return {name: kind for name, kind in found.items() if not is_slice(kind)} | composed
 
 

@@ -18,18 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, Kind, rounded
-from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
+from roberta_plugin.finetuning.kinds.base import Answer, rounded
+from roberta_plugin.finetuning.kinds.lm_head import MaskedLmHead
 from roberta_plugin.finetuning.records import text_of
 from roberta_plugin.tables import Row, short
 
 
-class _WholeText(Kind):
+class _WholeText(MaskedLmHead):
     """Kinds of the masked-LM head. They refuse texts that are too long: a part has fewer masks, and another score."""
-
-    head = "masked_lm"
-    default_head_name = "masked_lm"
-    task = "roberta_masked_lm"
 
     @override
     def answer(self, questions: Sequence[str]) -> list[Answer]:
@@ -56,30 +52,6 @@ class FillMask(_WholeText):
     """The masked-LM head at the masks."""
 
     name = "fill_mask"
-    description = "fills `<mask>` in a text"
-    white_space = "kept"
-    hugging_face = HuggingFace(
-        suffix="ForMaskedLM",
-        names={"dense": "lm_head.dense", "layer_norm": "lm_head.layer_norm", "": "lm_head.decoder"},
-        pipeline="fill-mask",
-        has_pooler=False,
-        num_outputs=0,
-    )
-
-    @override
-    def usage(self, model: Exported) -> str:
-        text = f'"A text with {model.mask}.", tokenizer_kwargs={{"truncation": True}}'
-        return pipeline_block('"fill-mask", "FOLDER"', f"print(pipe({text}))")
-
-    @override
-    def read_question(self, row: Row) -> str:
-        text = text_of(row, self.names_of(0), option="--text-column", white_space="kept")
-        if not self.hub.codec.has_mask(text):
-            raise ValueError(
-                f"{row.where}: the text {short(text)} has no {self.hub.codec.mask_names}. Put one where a token is to "
-                "be found."
-            )
-        return text
 
     @override
     def answer_sequences(self, texts: Sequence[str], sequences: Sequence[NDArray[np.int32]]) -> Iterator[Answer]:
@@ -102,6 +74,8 @@ class TextScore(_WholeText):
 
     name = "score"
     description = "scores how acceptable a text is"
+    white_space = "stripped"
+    hugging_face = None
 
     @override
     def read_question(self, row: Row) -> str:

@@ -10,7 +10,7 @@ options          options of tables and of predictions
 training         the losses
 """
 
-from roberta_plugin.registry import BenchmarkFamily, Extension, HeadEntry, KindEntry, TrainingEntry
+from roberta_plugin.registry import BenchmarkFamily, Extension, KindEntry
 
 EXTENSION = Extension(
     "texts",
@@ -62,12 +62,6 @@ EXTENSION = Extension(
             training=".training:PairRankingTraining",
             task_kind="regression",
         ),
-    },
-    heads={"classification": HeadEntry("roberta_plugin.models.heads:ClassificationHead")},
-    trainings={
-        "roberta_sentence_prediction": TrainingEntry(
-            criterion_options="roberta_plugin.criterions.finetuning_options:LabelsConfig"
-        )
     },
     table_options={"texts": ".options:TextTableOptions"},
     predict_options={"texts": ".options:TextPredictOptions"},

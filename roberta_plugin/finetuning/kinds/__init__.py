@@ -9,6 +9,7 @@ What the classes are made of:
     scored              what a kind is measured by
     tables              what a kind offers for tables of your own
     texts               what kinds of texts and pairs share, such as texts that are too long
+    lm_head             the masked-LM head of a pretrained model, in exports
     outputs             a model's raw outputs for a split, thresholds and temperatures -> entries, metrics, tables
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds
     score_names         one name for one score, in logs, results and reports

@@ -1,4 +1,3 @@
-import importlib
 import os
 import signal
 import time
@@ -7,7 +6,7 @@ import pytest
 
 from roberta_plugin.cli import build_parser, main
 from roberta_plugin.cli.command import call_in_child, terminated_like_interrupted
-from roberta_plugin.pretraining import docstrings
+from tests.stopped_commands import check_stop
 from tests.tiny_benchmarks import write_tokenizer
 
 
@@ -85,35 +84,14 @@ def test_under_nohup_a_closed_terminal_changes_nothing():
     ("words", "procedure"),
     [
         ("sweep grid.yaml --output-dir out", "experiments.sweeps.sweep.sweep"),
-        ("finetune RTE --output-dir out --model a.pt", "experiments.finetune.finetune"),
-        (
-            "finetune custom --train a.csv --output-dir out --model a.pt --folds 2",
-            "experiments.finetune.cross_validate",
-        ),
+        ("finetune made --output-dir out --model a.pt", "experiments.finetune.finetune"),
         ("demo --output-dir demo", "cli.pretrain.run"),
         ("pretrain data-bin", "cli.pretrain.run"),
     ],
 )
 def test_sigterm_stops_trainings_in_order_as_ctrl_c_does(words, procedure, tmp_path, monkeypatch, capsys):
     """Else it would end the command alone, and leave its trainings running."""
-    monkeypatch.chdir(tmp_path)
-    stopped = []
-
-    def train(*args, **kwargs):
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(5)
-        finally:
-            stopped.append(args)
-
-    monkeypatch.setattr(docstrings, "write_corpus", lambda *_: None)  # seconds
-    module, _, name = f"roberta_plugin.{procedure}".rpartition(".")
-    monkeypatch.setattr(importlib.import_module(module), name, train)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert main(words.split()) == 143
-    assert len(stopped) == 1
-    assert "interrupted: the same command resumes\n" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    check_stop(words, procedure, tmp_path, monkeypatch, capsys)
 
 
 def test_an_interrupted_pretraining_says_how_it_goes_on(tiny_data_bin, tmp_path, monkeypatch, capsys):

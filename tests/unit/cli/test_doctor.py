@@ -20,7 +20,7 @@ from tests.tiny_corpus import command, environment
 
 def test_a_package_that_is_missing_or_too_old_comes_with_the_command_that_brings_it():
     lines = ["ve-fairseq==0.12.3", "numpy>=1", "numpy>=99", "no-such-package>=2", 'torch>=2; python_version > "3"']
-    lines += ["no-such-package-a; platform_system == 'Darwin'", "no-such-package-b>=1; extra == 'onnx'"]
+    lines += ["no-such-package-a; platform_system == 'Darwin'", "no-such-package-b>=1; extra == 'test'"]
     old, missing = doctor.find_package_faults(lines)
     assert old.what == "numpy" and ">=99 is needed" in old.found and old.remedy == 'pip install "numpy>=99"'
     assert missing[:3] == ("no-such-package", "missing", 'pip install "no-such-package>=2"')

@@ -1,4 +1,4 @@
-"""`roberta finetune`: what it asks the sweep for; whole procedures are in tests/integration/test_finetune.py."""
+"""`roberta finetune`: what it asks the sweep for; whole procedures are in tests/integration/extensions/test_finetune.py."""
 
 import argparse
 import json
@@ -22,14 +22,12 @@ from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.experiments.sweeps import sweep
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.report import write_report
-from roberta_plugin.extensions.spans.options import SquadOptions
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.prepared import Prepared
-from tests.tiny_benchmarks import MERGES, words_tokenizer, write_prepared, write_tokenizer
-from tests.tiny_glue import write_official
+from tests.made_extension.benchmark import MadeOptions
+from tests.tiny_benchmarks import MERGES, words_tokenizer, write_made, write_prepared, write_tokenizer
 from tests.tiny_models import our_model
-from tests.tiny_squad import write_raw
 
 REAL_SWEEP = sweep.train_grid
 
@@ -44,9 +42,9 @@ def run(*words):
 
 
 def test_results_are_not_scored_anew_by_options(tmp_path, capsys):
-    words = ["evaluate", "--results", str(tmp_path), "--output-dir", str(tmp_path / "out"), "--valid-sequences"]
+    words = ["evaluate", "--results", str(tmp_path), "--output-dir", str(tmp_path / "out"), "--made-draws", "3"]
     assert main(words) == 2
-    assert "--valid-sequences goes with --data and --checkpoint" in capsys.readouterr().err
+    assert "--made-draws goes with --data and --checkpoint" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -68,10 +66,10 @@ def words(tmp_path, monkeypatch, model_state):
     """A call for a prepared folder and a checkpoint that fits it; nothing is trained."""
     facts = {"states": {}, "num_runs": 1, "failures": {"a": {"reason": "exit code 1"}}, "best_cell": None, "cells": []}
     monkeypatch.setattr(sweep, "train_grid", lambda grid, settings, say: report(facts | {"asked": settings}))
-    prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
+    prepared = write_prepared(tmp_path / "set", num_options=1)
     monkeypatch.setattr(starting, "load_state", lambda checkpoint: model_state)
     (tmp_path / "model.pt").touch()  # trainings start from files that are there
-    return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--output-dir", tmp_path / "out"]
+    return ["made", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--output-dir", tmp_path / "out"]
 
 
 def plan_of(*words):
@@ -86,7 +84,7 @@ def grid_of(*words):
 
 def test_the_grid_is_the_papers_and_the_start_is_questioned(words, model_state, capsys):
     assert run(*words) == 1, "nothing was trained"
-    assert "The paper starts RTE from its MNLI model" in capsys.readouterr().out
+    assert "The paper starts made from its made-too model" in capsys.readouterr().out
     grid = grid_of(*words)
     assert grid["axes"]["lr"] == ["1e-5", "2e-5", "3e-5"]
     assert grid["seeds"] == ["1", "2", "3", "4", "5"]
@@ -108,7 +106,7 @@ def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has_and_they_share_
     keywords = sweep_asked.after.keywords
     assert keywords["data"] == words[2].resolve() and keywords.keys() == {"data", "options"}, "as earlier code has them"
     assert sweep_asked.slurm is not None and sweep_asked.wait
-    assert (sweep_asked.parallel, sweep_asked.job_name) == (7, "RTE-out")
+    assert (sweep_asked.parallel, sweep_asked.job_name) == (7, "made-out")
     grid = grid_of(*words)
     assert grid["slurm"]["partition"] == "gpu"
     assert (grid["train"].get("cpu") == "true") is is_cpu
@@ -117,10 +115,9 @@ def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has_and_they_share_
     assert (batch["batch-size"], batch["update-freq"], batch["max-update"]) == (size, "1", "30")  # 40 examples
 
 
-@pytest.mark.parametrize(("task", "message"), [("custom", "--train is missing: give your table"), ("RTE", "--raw is")])
-def test_where_no_files_are_given_it_is_said(words, task, message):
-    with pytest.raises(ValueError, match=rf"{message}.* Or give a prepared folder by --data"):
-        plan_of(task, *words[3:])
+def test_where_no_files_are_given_it_is_said(words):
+    with pytest.raises(ValueError, match=r"--raw is.* Or give a prepared folder by --data"):
+        plan_of("made", *words[3:])
 
 
 def test_a_batch_takes_any_number_as_a_learning_rate_does_and_epochs_change_the_schedule(words):
@@ -157,7 +154,7 @@ def test_data_that_do_not_fit_are_refused_before_anything_is_trained(words, tmp_
     for old, new, error, message in (
         ('"valid"', '"dev"', ValueError, "has no split 'valid' to choose checkpoints by; it has train, dev"),
         ('"max_length": 30', '"max_length": 90', ValueError, r"has 40 positions, and .* sequences of up to 90 tokens"),
-        ('"task": "RTE"', '"task": "CoLA"', ValueError, "is prepared for CoLA, not for RTE"),
+        ('"task": "made"', '"task": "made-plain"', ValueError, "is prepared for made-plain, not for made"),
     ):
         path.write_text(sound.replace(old, new))
         with pytest.raises(error, match=message):
@@ -181,7 +178,7 @@ def test_data_that_do_not_fit_are_refused_before_anything_is_trained(words, tmp_
         (("--set", "no-last-checkpoints=true", "--checkpoint", "last"), "the result of a run is its last checkpoint"),
         (("--slurm", "time=1:00:00", "gpu=2"), "--slurm has the unknown key 'gpu'"),
         (("--slurm", "partition=gpu"), "--slurm needs a time limit for a run: --slurm time=8:00:00"),
-        (("--doc-stride", "1", "--tokenizer", "/none"), "--doc-stride is not an option of RTE: it has none"),
+        (("--made-ties", "--tokenizer", "/none"), "--made-ties is not an option of made: it has --made-length, "),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_trained(words, option, message):
@@ -209,7 +206,7 @@ def test_a_model_that_is_none_is_refused_in_one_line_that_names_it(tmp_path, cap
     if content == "cut off":
         path.write_bytes(path.read_bytes()[:700])
     folder = write_prepared(tmp_path / "set", num_options=1).folder
-    words = ["finetune", "RTE", "--data", folder, "--model", path, "--output-dir", tmp_path / "out"]
+    words = ["finetune", "made", "--data", folder, "--model", path, "--output-dir", tmp_path / "out"]
     assert main([str(word) for word in words]) == 2
     error = capsys.readouterr().err
     assert sentence in error and str(path) in error and error.count("\n") == 1
@@ -217,11 +214,11 @@ def test_a_model_that_is_none_is_refused_in_one_line_that_names_it(tmp_path, cap
 
 @pytest.fixture
 def raw(words, tmp_path):
-    """A call that prepares: official files of RTE, a tokenizer, no --data."""
-    write_official(tmp_path / "glue")
-    given = {"--raw": tmp_path / "glue", "--tokenizer": write_tokenizer(tmp_path / "tokenizer")}
+    """A call that prepares: official files, a tokenizer, no --data."""
+    write_made(tmp_path / "official", train=24, valid=9, test=6)
+    given = {"--raw": tmp_path / "official", "--tokenizer": write_tokenizer(tmp_path / "tokenizer")}
     given |= {"--model": words[words.index("--model") + 1], "--output-dir": tmp_path / "out"}
-    return ["RTE", *(word for pair in given.items() for word in pair), "--grid-only"]
+    return ["made", *(word for pair in given.items() for word in pair), "--grid-only"]
 
 
 def test_rotary_positions_take_a_longer_max_length_and_tell_it(raw, model_state, capsys):
@@ -252,7 +249,7 @@ def test_without_max_length_it_is_what_the_model_has(raw, tmp_path):
 )
 def test_a_folder_prepared_otherwise_is_refused_with_each_difference(raw, tmp_path, changes, message):
     run(*raw)
-    write_official(tmp_path / "more", train=25)
+    write_made(tmp_path / "more", train=25, valid=9, test=6)
     tokenizer, vocabulary = words_tokenizer()
     pieces = list(tokenizer.pieces)
     pieces[256:258] = reversed(pieces[256:258])
@@ -264,23 +261,22 @@ def test_a_folder_prepared_otherwise_is_refused_with_each_difference(raw, tmp_pa
         run(*raw, *changes)
     if "--raw" not in changes:
         with pytest.raises(ValueError, match=message):
-            run("RTE", *raw[5:], *changes)
+            run("made", *raw[5:], *changes)
 
 
 def test_what_a_command_does_not_say_is_not_compared(raw):
     run(*raw, "--max-length", "30")
-    assert run("RTE", *raw[5:]) == 0
+    assert run("made", *raw[5:]) == 0
     with pytest.raises(ValueError, match="--max-length was 30 and is 40 now"):
         run(*raw)
 
 
 def test_options_are_those_of_the_task(words):
-    squad = ("squad2", *words[1:], "--n-best", "5", "--doc-stride", "9")
-    said = r"--order is not an option of squad2: it has --train, .*--question-length, .*--n-best"
+    asked = (*words, "--made-draws", "5", "--made-length", "9")
+    said = r"--made-ties is not an option of made: it has --made-length, --made-order, --made-limit, --made-draws"
     with pytest.raises(ValueError, match=said):
-        run(*squad, "--order", "question")
-    given = finetune.settings_of(parse(*squad, "--strict"))[0].options
-    assert given == SquadOptions(n_best=5, doc_stride=9, strict=True)
+        run(*asked, "--made-ties")
+    assert finetune.settings_of(parse(*asked))[0].options == MadeOptions(made_draws=5, made_length=9)
 
 
 def test_options_of_fairseq_train_may_be_spelled_with_underscores_and_resources_as_in_recipes(words):
@@ -291,13 +287,12 @@ def test_options_of_fairseq_train_may_be_spelled_with_underscores_and_resources_
     assert grid["slurm"] == {"time": "1:00:00", "sbatch": ["mail-type=END"], **gpus}
 
 
-def test_a_model_too_short_for_the_task_is_told_what_to_do(raw, tmp_path):
-    write_raw(tmp_path / "glue")
-    with pytest.raises(ValueError, match=r"cannot be more than 40 here.*give --question-length 10"):
-        run("squad2", *raw[1:])
-    with pytest.raises(ValueError, match=r"a number from 0 on, got 'nan'\.$"):  # the length is not the reason
-        run("custom", *raw[1:], "--train", "RTE/train.tsv", "--class-weights", "rare=nan")
-    assert run("squad2", *raw[1:], "--question-length", "10") == 0
+def test_a_model_too_short_for_the_task_is_told_what_to_do(raw):
+    with pytest.raises(ValueError, match=r"cannot be more than 40 here, the positions of .*model\.pt: pretrain a"):
+        run(*raw, "--made-length", "50")
+    with pytest.raises(ValueError, match=r"must be 1 or more, got 0\.?$"):  # the length is not the reason
+        run(*raw, "--made-length", "0")
+    assert run(*raw, "--made-length", "10") == 0
 
 
 def test_data_of_another_tokenizer_of_the_same_size_are_refused(words, model_state):
@@ -349,7 +344,7 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(wor
 
     def evaluate(settings):
         evaluated.extend({path.parts[-4] for path in settings.checkpoints})
-        return [Evaluation(task="RTE", split="valid", members=(), median={}, ensemble={})]
+        return [Evaluation(task="made", split="valid", members=(), median={}, ensemble={})]
 
     monkeypatch.setattr(sweep, "train_grid", train)
     monkeypatch.setattr(procedure, "evaluate", evaluate)
@@ -441,9 +436,9 @@ def test_a_refused_change_leaves_the_grid_file_as_it_was(trained, tmp_path, caps
     assert main([*words, "--set", "bf16=true", "--set", "dropout=0.2"]) == 2
     error = capsys.readouterr().err
     assert "--set dropout was 0.1 and is 0.2 now; --set bf16 was not given and is given now." in error
-    assert main([*words, "--select", "mcc", "--epochs", "3"]) == 2
+    assert main([*words, "--select", "made_error", "--epochs", "3"]) == 2
     error = capsys.readouterr().err
-    assert "--epochs, of max-update was" in error and "--select was not given and is mcc now." in error
+    assert "--epochs, of max-update was" in error and "--select was not given and is made_error now." in error
     assert "best-checkpoint-metric" not in error and "warmup-updates" not in error
     assert path.read_text() == before
     assert len(done) == 1
@@ -474,7 +469,7 @@ def test_runs_of_other_examples_are_not_taken_for_those_of_the_new_ones(trained,
     words += [*start, "--only", "lr=1e-5", "--seeds", "1"]
     assert main(words) == 0
     shutil.rmtree(tmp_path / "out" / "data")
-    path = tmp_path / "glue" / "RTE" / "train.tsv"
+    path = tmp_path / "official" / "train.jsonl"
     path.write_text(path.read_text().replace("good", "bad", 1))  # as many as before
     assert main([*words, "2"]) == 2
     assert f"train of {tmp_path / 'out' / 'data'} was " in capsys.readouterr().err

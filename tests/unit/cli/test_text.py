@@ -10,7 +10,7 @@ from roberta_plugin.cli import build_parser, main
 from roberta_plugin.cli.text import Splits, files_by_split, summary
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.settings import from_arguments
-from tests.needed_extensions import needs
+from tests.needed_extensions import with_kinds_of_extensions
 
 
 @pytest.fixture
@@ -101,9 +101,7 @@ def test_options_reach_the_trainer_and_fewer_tokens_than_asked_for_are_a_warning
     assert "no text to train a tokenizer on" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "kind", ["byte_level_bpe", "sentencepiece", pytest.param("character_bpe", marks=needs("character_bpe"))]
-)
+@pytest.mark.parametrize("kind", with_kinds_of_extensions({"byte_level_bpe": 300, "sentencepiece": 35}, 35))
 def test_every_kind_can_be_trained_shown_binarized_and_inspected(text_file, tmp_path, capsys, kind):
     size = "300" if kind == "byte_level_bpe" else "35"
     assert train(text_file, tmp_path / kind, "--kind", kind, "--vocab-size", size) == 0

@@ -27,17 +27,15 @@ from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.hub import RobertaHub
-from tests.needed_extensions import needs
 from tests.refusals import refused
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_checkpoints import Payload
 from tests.tiny_conversions import exported, imported, opened, write_checkpoint
-from tests.tiny_predictors import write_finetuning, write_predictor
 
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory):
-    return write_checkpoint(tmp_path_factory.mktemp("ours"), "classification")
+    return write_checkpoint(tmp_path_factory.mktemp("ours"))
 
 
 @pytest.fixture
@@ -76,7 +74,6 @@ def change_config(folder, **changes):
         ({"architectures": None}, r"must name the class of the model, such as \[\"RobertaForMaskedLM\"\], got None"),
         ({"vocab_size": 300}, r"vocab_size is 300, and the weights have embeddings of 268 symbols"),
         ({"hidden_size": 48}, r"the parameters do not fit the model"),
-        ({"architectures": ["RobertaForMaskedLM"]}, r"classifier\.dense\.\w+ has no counterpart"),
     ],
 )
 def test_a_folder_of_another_model_is_refused(theirs, changes, words):
@@ -155,15 +152,13 @@ def test_unknown_formats_heads_and_folders_are_refused(ours, tmp_path):
     new, notes = tmp_path / "new", tmp_path / "notes"
     notes.mkdir()
     (notes / "a.txt").write_text("mine")
-    spans = write_checkpoint(tmp_path / "spans", "question_answering")
     refused(r"The format of .*notes is not known\. Known are", imported, notes, new)
     refused(r"There is no .*nowhere", imported, tmp_path / "nowhere", new, error=FileNotFoundError)
     refused(r"notes holds other files than an earlier export or import", exported, ours, notes)
     assert (notes / "a.txt").read_text() == "mine"
-    message = r"no head called 'mnli': it has masked_lm, sentence_classification_head"
+    message = r"no head called 'mnli': it has masked_lm\."
     refused(message, exported, ours, new, "fairseq", head="mnli")
-    refused(r"--labels names 2 classes, and the head .* has 3", exported, ours, new, "fairseq", labels=("a", "b"))
-    refused(r"which fairseq's RoBERTa does not support: use --to huggingface", exported, spans, new, "fairseq")
+    refused(r"--labels names 2 classes, and the head .* has none", exported, ours, new, "fairseq", labels=("a", "b"))
     assert not new.exists()
 
 
@@ -244,11 +239,11 @@ def test_a_damaged_checkpoint_is_named_on_every_road(tmp_path, damage, capsys):
     read = ["predict", str(folder), "--input", str(tmp_path / "in.jsonl")]
     roads = [
         [*read, "--output", str(tmp_path / "out.jsonl")],
-        [*read, "--task-kind", "embedding", "--output", str(tmp_path / "out.csv")],
+        [*read, "--task-kind", "made", "--output", str(tmp_path / "out.csv")],
         ["export", str(folder), "--to", "huggingface", *written[:2]],
         ["import", str(folder), *written[2:4]],
         ["tokenizer", "extend", "--checkpoint", str(folder), "--add", "haemo", *written[4:6]],
-        ["finetune", "RTE", "--raw", str(tmp_path), "--model", str(folder), *written[6:8]],
+        ["finetune", "made", "--raw", str(tmp_path), "--model", str(folder), *written[6:8]],
     ]
     for arguments in roads:
         assert main(arguments) == 2, arguments
@@ -396,23 +391,6 @@ def test_an_earlier_export_is_replaced_as_a_whole(ours, theirs):
     assert sorted(path.name for path in theirs.iterdir()) == names.split()
 
 
-@pytest.mark.parametrize(
-    ("kind", "to", "said"),
-    [
-        ("classification", "fairseq", "Texts are read without white space at their ends, but fairseq keeps"),
-        ("multiple_choice", "fairseq", "and with one space for any other, but fairseq keeps it"),
-        ("question_answering", "huggingface", "Questions are read without white space at their ends, but other"),
-        ("classification", "huggingface", ""),
-        ("masked_lm", "fairseq", ""),
-    ],
-)
-def test_white_space_that_a_format_cannot_leave_out_is_said(tmp_path, kind, to, said):
-    ours = write_checkpoint(tmp_path / "ours", kind)
-    notes = exported(ours, tmp_path / "theirs", to).notes
-    assert len(notes) == bool(said) and said in "".join(notes)
-    assert json.loads((tmp_path / "theirs" / "conversion.json").read_text())["notes"] == list(notes)
-
-
 def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_path):
     folder = tmp_path / "out" / "runs" / "lr-1e-5" / "seed-1" / "checkpoints"
     shutil.copytree(ours, folder)
@@ -426,7 +404,7 @@ def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_pat
     (tmp_path / "out" / "results").mkdir()
     (tmp_path / "out" / "results" / "results.md").write_text("| task | accuracy |\n|---|---|\n| RTE | 86.6 |\n")
     path = "out/runs/lr-1e-5/seed-{}/checkpoints/model.pt"
-    members = [{"checkpoint": path.format(n), "metrics": {"accuracy": 80 + n, "mae": 0.5}} for n in (2, 1)]
+    members = [{"checkpoint": path.format(n), "metrics": {"accuracy": 80 + n, "made_error": 0.5}} for n in (2, 1)]
     (tmp_path / "out" / "results" / "evaluation_test.json").write_text(json.dumps({"members": members}))
     done = exported(folder, tmp_path / "card", license="mit", language=("en", "de"))
     card = (done.folder / "README.md").read_text()
@@ -434,44 +412,29 @@ def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_pat
     read_by_the_hub = ModelCard(card).data  # refuses results in another form
     assert read_by_the_hub.to_dict() == metadata
     result = {
-        "task": {"type": "text-classification"},
-        "dataset": {"name": "made up", "type": "made up", "split": "test"},
-        "metrics": [{"type": name, "value": value, "name": name} for name, value in (("accuracy", 81), ("mae", 0.5))],
+        "task": {"type": "fill-mask"},
+        "dataset": {"name": "unknown", "type": "unknown", "split": "test"},
+        "metrics": [
+            {"type": name, "value": value, "name": name} for name, value in (("accuracy", 81), ("made_error", 0.5))
+        ],
     }
     assert metadata == {
         "language": ["en", "de"],
         "license": "mit",
         "library_name": "transformers",
-        "pipeline_tag": "text-classification",
-        "tags": ["roberta", "classification"],
+        "pipeline_tag": "fill-mask",
+        "tags": ["roberta", "masked-lm"],
         "model-index": [{"name": "out", "results": [result]}],
     }
     assert [each.metric_value for each in read_by_the_hub.eval_results] == [81, 0.5]
-    for words in ("no, perhaps, yes", "hours: 1.5", "updates: 3", "tokens (full blocks): 960", "86.6", "mit"):
+    for words in ("hours: 1.5", "updates: 3", "tokens (full blocks): 960", "86.6", "mit"):
         assert words in card
-    assert "Fine-tuned on: made up" in card
-    assert "- test, accuracy: 81.0\n- test, mae: 0.5\n\nAll runs:\n\n| task |" in card
-
-
-def test_a_format_that_cannot_hold_a_threshold_is_named(tmp_path):
-    numbers = {"threshold": 0.914, "temperature": 0.831}
-    run = write_finetuning(tmp_path / "run", write_predictor(tmp_path / "model", "single"), numbers)
-    done = exported(run, tmp_path / "fairseq", "fairseq")
-    words = "evaluated with the temperature 0.831 and the threshold 0.914 of 1, which"
-    assert done.notes[0] == f"The model was {words} --to fairseq cannot store: README.md says how to apply it."
-    card = (done.folder / "README.md").read_text()
-    assert f"{words} the weights do not contain. Logits are divided" in card
-    assert "No file of this folder does that." in card
-    ours = write_checkpoint(tmp_path / "labels", "multi_label")
-    notes = exported(ours, tmp_path / "fairseq", to="fairseq").notes
-    assert (
-        notes[0] == "A text may have several labels, by the sigmoid of each logit, which --to fairseq cannot express."
-    )
+    assert "- test, accuracy: 81.0\n- test, made_error: 0.5\n\nAll runs:\n\n| task |" in card
 
 
 def start_of(model):
     """What `roberta finetune --model` starts from."""
-    return starting_model(with_paths(FinetuneSettings(task="RTE", model=model, output_dir=Path("out"))).model)
+    return starting_model(with_paths(FinetuneSettings(task="made", model=model, output_dir=Path("out"))).model)
 
 
 def test_finetune_starts_from_a_folder_or_archive_of_another_format(ours, theirs, tmp_path, monkeypatch):
@@ -499,11 +462,11 @@ def test_finetune_starts_from_a_folder_or_archive_of_another_format(ours, theirs
 
 def test_evaluate_takes_folders_of_both_formats(ours, theirs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
-    write_prepared(tmp_path / "RTE")
-    where = ["--data", str(tmp_path / "RTE"), "--output-dir", str(tmp_path / "results"), "--device", "cpu"]
+    write_prepared(tmp_path / "set")
+    where = ["--data", str(tmp_path / "set"), "--output-dir", str(tmp_path / "results"), "--device", "cpu"]
     assert main(["evaluate", *where, "--checkpoint", str(theirs)]) == 2  # found; but with another vocabulary
     assert f"{tmp_path}/assets/roberta_plugin/models" in capsys.readouterr().err
-    assert main(["evaluate", *where, "--checkpoint", str(tmp_path / "RTE")]) == 2
+    assert main(["evaluate", *where, "--checkpoint", str(tmp_path / "set")]) == 2
     assert "No checkpoint in " in capsys.readouterr().err
     assert main(["evaluate", *where, "--checkpoint", str(ours)]) == 2  # found; but trained for another task
     assert f"{ours}/model.pt" in capsys.readouterr().err
@@ -512,33 +475,18 @@ def test_evaluate_takes_folders_of_both_formats(ours, theirs, tmp_path, capsys, 
 def test_the_commands_do_the_same(ours, theirs, tmp_path, capsys):
     assert main(["export", str(ours), "--to", "huggingface", "--output-dir", str(tmp_path / "a")]) == 0
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()
-    assert main(["import", str(tmp_path / "a"), "--output-dir", str(tmp_path / "b"), "--labels", "x", "y", "z"]) == 0
-    assert read_any(tmp_path / "b").labels == ("x", "y", "z")
+    assert main(["import", str(tmp_path / "a"), "--output-dir", str(tmp_path / "b")]) == 0
+    assert read_any(tmp_path / "b").head.name == "masked_lm"
     assert main(["import", str(tmp_path / "none"), "--output-dir", str(tmp_path / "c")]) == 2
     assert "There is no" in capsys.readouterr().err
 
 
-@needs("sentence_transformers")
-def test_what_is_not_followed_is_said_at_every_start(ours, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
-    folder = exported(ours, tmp_path / "st", "sentence-transformers").folder
-    file = folder / "config_sentence_transformers.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "prompts": {"query": "query: "}}))
-    for start in (1, 2):
-        assert start_of(folder).checkpoint.is_relative_to(tmp_path / "assets")
-        assert caplog.text.count("has prompts, which are not followed") == start
-
-
-def test_what_has_no_head_of_its_own_is_not_asked_for_masks(theirs, tmp_path):
-    back = imported(theirs, tmp_path / "back").folder
-    for model in (theirs, back):
-        hub = RobertaHub.from_pretrained(model)
-        refused("came without a masked-LM head, so it cannot fill masks", hub.fill_mask, "so <mask>")
-        message = r"came without a masked-LM head, so its present head is untrained"
-        refused(message, exported, model, tmp_path / "x", "fairseq", head="masked_lm")
-
-
-SETTINGS = [5, {"task": "RTE"}, {"task": "os.system", "settings": {}}, {"task": "RTE", "settings": {"max_length": -1}}]
+SETTINGS = [
+    5,
+    {"task": "made"},
+    {"task": "os.system", "settings": {}},
+    {"task": "made", "settings": {"max_length": -1}},
+]
 NUMBERS = [0.5, {"threshold": 1.5}, {"temperature": 0.0}, {"threshold": "0.5"}, {"labels": 0.5}]
 
 
@@ -555,68 +503,6 @@ def test_camemberts_symbols_change_places():
     assert order.tolist() == [5, 1, 6, 3, 4, 0, 2, 7, 8]
     assert order[order].tolist() == list(range(9))
     assert changed_places(["<s>", "<pad>", "</s>", "<unk>", "a", "<mask>"]) is None
-
-
-@pytest.mark.parametrize("kind", ["single", "tagging", "summary", "fill_mask", "pronoun"])
-@needs("sentence_transformers")
-def test_an_export_without_a_head_or_with_one_that_was_not_trained_says_so(tmp_path, kind, caplog):
-    ours = write_predictor(tmp_path / "ours", kind, encoder_layers=1)
-    has_stale_head = kind not in ("fill_mask", "pronoun")
-    hub = RobertaHub.from_pretrained(ours)
-    for ask in (hub.fill_mask, hub.fill_mask, lambda text: hub.score(text.replace("<mask>", "it"))):
-        ask("so <mask>")
-    assert caplog.text.count("The masked-LM head was not trained with this encoder") == has_stale_head
-    masks = exported(ours, tmp_path / "masks", head="masked_lm")
-    said = "The masked-LM head was not trained with this encoder, which was fine-tuned after it."
-    assert list(masks.notes) == [said] * has_stale_head
-    card = (masks.folder / "README.md").read_text()
-    assert ("not trained with this encoder" in card) == has_stale_head and "fills `<mask>`" in card
-    message = r"writes vectors of the encoder, but --head masked_lm is another head: leave it out"
-    refused(message, exported, ours, tmp_path / "x", "sentence-transformers", head="masked_lm")
-    for to, head in (("huggingface", "encoder"), ("sentence-transformers", None)):
-        vectors = exported(ours, tmp_path / to, to, head=head)
-        assert "was not trained for vectors: a text has the mean of the last layer" in vectors.notes[-1]
-        assert not [name for name in read_weights(vectors.folder) if "head" in name or "classifier" in name]
-        config = json.loads((vectors.folder / "config.json").read_text())
-        assert config["architectures"] == ["RobertaModel"] and not config.get("fine_tuned_on", {}).get("task")
-        again = exported(vectors.folder, tmp_path / "again")  # which had the head that reading had made
-        assert again.model.head.name == "encoder"
-        assert read_weights(again.folder).keys() == read_weights(vectors.folder).keys()
-
-
-@pytest.mark.parametrize(
-    ("changes", "words", "error"),
-    [
-        ({"1_Pooling/config.json": None}, "names 1_Pooling, but .*config.json is missing", FileNotFoundError),
-        ({"1_Pooling/config.json": {}}, "the pooling is not given", ValueError),
-        ({"1_Pooling/config.json": {"word_embedding_dimension": 24, "pooling_mode_cls_token": False}}, "is not given", ValueError),
-        ({"1_Pooling/config.json": {"embedding_dimension": 24, "pooling_mode": ["cls", "mean"]}}, "cls and mean", ValueError),
-        ({"modules.json": "../1_Pooling"}, r"the part Pooling is in '../1_Pooling', which leads out", ValueError),
-        ({"modules.json": "/1_Pooling"}, r"leads out of this folder", ValueError),
-        ({"modules.json": "pool"}, r"names pool, but .*pool/config.json is missing", FileNotFoundError),
-    ],
-)  # fmt: skip
-@needs("sentence_transformers")
-def test_parts_that_modules_json_names_are_read_or_refused(ours, tmp_path, changes, words, error):
-    """Each was read as the mean of the features, in silence."""
-    folder = exported(ours, tmp_path / "theirs", "sentence-transformers").folder
-    for name, content in changes.items():
-        if content is None:
-            (folder / name).unlink()
-        elif isinstance(content, str):
-            (folder / name).write_text((folder / name).read_text().replace("1_Pooling", content))
-        else:
-            (folder / name).write_text(json.dumps(content))
-    refused(words, read_any, folder, error=error)
-
-
-@needs("sentence_transformers")
-def test_a_missing_mark_of_sentence_transformers_is_named(ours, tmp_path):
-    folder = exported(ours, tmp_path / "theirs", "sentence-transformers").folder
-    (folder / "config_sentence_transformers.json").unlink()
-    assert "prompts for texts, if the model has any, are not known" in read_any(folder).notes[0]
-    (folder / "modules.json").write_text('[{"path": "", "type": "sentence_transformers.models.Transformer"}]')
-    refused("which says if it is a CrossEncoder, is missing", read_any, folder, error=FileNotFoundError)
 
 
 @pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "model.", "model._orig_mod."])

@@ -1,104 +1,50 @@
-"""Losses of spans, tags and sentences against plain computations, one item after the other in float64.
-
-Those of texts are in test_sentence_prediction.py, those of vectors in test_embedding.py.
-"""
+"""The criterion of all fine-tuning, with the kind of the tests: what it asks of a kind, and what a validation logs."""
 
 import numpy as np
 import pytest
 import torch
-from fairseq.criterions import CRITERION_REGISTRY
+import torch.nn.functional as F
 
-from roberta_plugin.extensions.summaries.dataset import DocumentsDataset
-from roberta_plugin.extensions.summaries.kind import Summary
-from roberta_plugin.extensions.tagging.dataset import TaggingDataset
-from roberta_plugin.extensions.tagging.kind import Tagging
-from tests import tiny_summaries, tiny_tagging
-from tests.plain_losses import batches, check_loss, task_of
+from tests.score_losses import Scores, check_loss, make_criterion, make_sample, validate
 
 
-class TokenLogits(torch.nn.Module):
-    """Logits are entries of a table by window and position; those of the right labels are higher."""
-
-    def __init__(self, labels, num_labels):
-        super().__init__()
-        table = torch.randn(len(labels), 40, num_labels, generator=torch.Generator().manual_seed(0))
-        for window, position in places(labels):
-            table[window, position, labels[window][position]] += 1.5
-        self.table = torch.nn.Parameter(table)
-
-    def logits(self, sample):
-        tokens, lengths = sample["net_input"]["src_tokens"], sample["net_input"]["src_lengths"].tolist()
-        if "packing" in sample["net_input"]:
-            rows = [self.table[window, :length] for window, length in zip(sample["id"], lengths, strict=True)]
-            packed = torch.cat(rows)
-            return torch.cat([packed, packed.new_zeros(tokens.size(1) - len(packed), packed.size(1))])[None]
-        return self.table[sample["id"], : tokens.size(1)]
+@pytest.mark.parametrize("examples", [range(6), [4, 0, 5, 2]])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_that_of_the_kind_with_smoothing_in_training_alone(smoothing, examples):
+    model, labels = Scores(6, 3), [0, 2, 1, 1, 0, 2]
+    criterion = make_criterion("made", num_classes=3, label_smoothing=smoothing)
+    sample = make_sample(range(7), {"label": labels}, [*examples])
+    scores, chosen = model.scores[[*examples]], torch.tensor(labels)[[*examples]]
+    expected = F.cross_entropy(scores, chosen, reduction="sum", label_smoothing=smoothing)
+    check_loss(criterion, model, sample, expected, sample_size=len(chosen))
+    plain = F.cross_entropy(scores.double(), chosen, reduction="sum")
+    criterion.eval()
+    assert criterion(model, sample)[0].item() == pytest.approx(plain.item(), rel=1e-5)
 
 
-def places(labels):
-    """Window and position of each label."""
-    return [(window, at) for window, each in enumerate(labels) for at in np.flatnonzero(each >= 0).tolist()]
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_metrics_are_those_of_the_whole_split_however_it_is_cut_into_batches(num_classes):
+    model = Scores(60, num_classes)
+    labels = np.random.default_rng(1).integers(0, num_classes, 60)
+    values = validate(make_criterion("made", num_classes=num_classes), model, range(61), {"label": labels})
+    accuracy = 100 * (model.scores.argmax(dim=1).numpy() == labels).mean()
+    assert values["accuracy"] == pytest.approx(accuracy) and 0 < accuracy < 100
+    assert values["made_error"] == pytest.approx(100 - accuracy)
+    assert values["padding"] == pytest.approx(100 * values["num_batches"] / 420, abs=0.01)
+    expected = F.cross_entropy(model.scores, torch.tensor(labels)).item()
+    assert values["loss"] == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.fixture(scope="module", params=["sentence", "document", "plain"])
-def tagging(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    raw = tiny_tagging.write_raw(folder / "raw")
-    for path in raw.iterdir():
-        blocks = path.read_text().split("\n\n")
-        marks = ["-DOCSTART- X O\n\n" if number % 4 == 0 else "" for number in range(len(blocks))]
-        path.write_text("\n\n".join(mark + block for mark, block in zip(marks, blocks, strict=True)))
-    options = {"scheme": "plain"} if request.param == "plain" else {"context": request.param}
-    options["label_pieces"] = "all" if request.param == "document" else "first"
-    return tiny_tagging.write_prepared(folder, raw=raw, **options)
+def test_a_model_that_has_diverged_is_not_judged():
+    model = Scores(60, 2)
+    with torch.no_grad():
+        model.scores[7] = float("nan")
+    values = validate(make_criterion("made"), model, range(61), {"label": np.arange(60) % 2})
+    assert np.isnan(values["accuracy"])
 
 
-@pytest.mark.parametrize(("pack", "smoothing"), [(False, 0.0), (True, 0.0), (True, 0.3)])
-def test_each_labelled_token_has_a_cross_entropy(tagging, pack, smoothing):
-    split, names = tagging.split("valid"), tagging.settings["labels"]
-    task = task_of(Tagging({"labels": names}), tagging, lambda model, sample: model.logits(sample))
-    criterion = CRITERION_REGISTRY["roberta_tagging"](task)
-    criterion.label_smoothing = smoothing
-    labels = np.split(np.asarray(split.array("token_labels")), np.cumsum(split.sequences.sizes)[:-1])
-
-    def plain(model):
-        total = torch.zeros((), dtype=torch.float64)
-        for window, position in places(labels):
-            logs = model.table[window, position].double().log_softmax(0)
-            total = total - (1 - smoothing) * logs[int(labels[window][position])] - smoothing * logs.mean()
-        return total
-
-    dataset = TaggingDataset(split, pad_id=1, vocab_size=1000, seed=1, pack=pack, pad_to_multiple=8, max_length=24)
-    model = TokenLogits(labels, len(names))
-    _, values = check_loss(criterion, model, batches(dataset), plain, number=len(places(labels)))
-    assert "f1" not in values and "accuracy" not in values
-
-
-class SentenceLogits(torch.nn.Module):
-    """Logits are entries of a table by sentence of the split."""
-
-    def __init__(self, num_sentences):
-        super().__init__()
-        self.table = torch.nn.Parameter(torch.randn(num_sentences, generator=torch.Generator().manual_seed(0)) * 2)
-
-
-def test_each_sentence_of_a_document_has_a_binary_cross_entropy(tmp_path):
-    pytest.importorskip("rouge_score")
-    prepared = tiny_summaries.write_prepared(tmp_path)
-    dataset = DocumentsDataset(prepared.split("valid"), pad_id=1, vocab_size=1000, seed=1)
-    first, labels = dataset.documents.first, torch.from_numpy(np.array(dataset.documents.labels)).double()
-
-    def outputs(model, sample):
-        return torch.cat([model.table[first[number] : first[number + 1]] for number in sample["id"].tolist()])
-
-    def plain(model):
-        probabilities = 1 / (1 + (-model.table.double()).exp())
-        return -(labels * probabilities.log() + (1 - labels) * (1 - probabilities).log()).sum()
-
-    task = task_of(Summary(prepared.settings, task_name=prepared.task), prepared, outputs)
-    criterion = CRITERION_REGISTRY["roberta_summarization"](task, num_sentences=3, length_share=0.0)
-    model = SentenceLogits(len(labels))
-    _, values = check_loss(criterion, model, batches(dataset), plain, number=len(labels))
-    assert 0 < labels.sum() < len(labels)
-    right = (model.table > 0) == labels.bool()
-    assert values["accuracy"] == pytest.approx(100 * right.double().mean().item(), abs=1e-3) and "rouge" not in values
+def test_only_the_summed_loss_exists_and_logs_can_be_summed():
+    criterion = make_criterion("made")
+    with pytest.raises(ValueError, match="reduce=True"):
+        criterion(Scores(1, 2), make_sample(range(2), {"label": [0]}, [0]), reduce=False)
+    assert criterion.logging_outputs_can_be_summed()

@@ -15,7 +15,7 @@ from roberta_plugin.experiments.evaluation_report import (
 )
 
 
-def write(folder, task="race", split="valid", values=(50.0, 61.5, 40.0)):
+def write(folder, task="made", split="valid", values=(50.0, 61.5, 40.0)):
     folder.mkdir(parents=True, exist_ok=True)
     members = [{"checkpoint": "x.pt", "metrics": {"accuracy": value} if value else {}} for value in values]
     median = {"accuracy": sorted(values)[len(values) // 2]} if values[0] else {}
@@ -25,18 +25,18 @@ def write(folder, task="race", split="valid", values=(50.0, 61.5, 40.0)):
 
 
 TABLE = """\
-| task | split | metric | median | min to max | runs | ensemble | baseline | RoBERTa large | RoBERTa base, 16 GB of text |
+| task | split | metric | median | min to max | runs | ensemble | baseline | RoBERTa base, 16 GB of text | RoBERTa large |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| MNLI | valid_mismatched | accuracy | 50.0 | 40.0 to 61.5 | 3 | 63.0 |  | 90.2 |  |
-| race | valid | accuracy | 50.0 | 40.0 to 61.5 | 3 | 63.0 |  |  | 65.6 |
+| made | valid | accuracy | 50.0 | 40.0 to 61.5 | 3 | 63.0 |  | 65.6 |  |
+| made-too | valid_other | accuracy | 50.0 | 40.0 to 61.5 | 3 | 63.0 |  |  | 90.2 |
 """
 
 
 def test_medians_stand_beside_the_papers_numbers(tmp_path):
-    """Of each split; one without labels has no metrics, and the paper has no mismatched number for base."""
+    """Of each split; one without labels has no metrics, and the paper has no number of the other one for base."""
     write(tmp_path / "b", split="test", values=(None, None))
     write(tmp_path / "a")
-    write(tmp_path / "c", task="MNLI", split="valid_mismatched")
+    write(tmp_path / "c", task="made-too", split="valid_other")
     table = write_report(find_evaluations([tmp_path]), tmp_path / "out")
     assert table == TABLE
     found = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -46,10 +46,10 @@ def test_medians_stand_beside_the_papers_numbers(tmp_path):
 
 
 def test_tasks_come_in_their_order_and_a_folder_counts_once(tmp_path, monkeypatch):
-    write(tmp_path / "x", task="race")
-    write(tmp_path / "y", task="CoLA")
+    write(tmp_path / "x", task="made-too")
+    write(tmp_path / "y", task="made")
     monkeypatch.chdir(tmp_path)
-    assert [found.task for found in find_evaluations([tmp_path, tmp_path / "x", Path("x")])] == ["CoLA", "race"]
+    assert [found.task for found in find_evaluations([tmp_path, tmp_path / "x", Path("x")])] == ["made", "made-too"]
 
 
 def test_what_is_no_evaluation_is_named(tmp_path):
@@ -73,8 +73,8 @@ def test_a_table_without_labels_says_so():
 
 DETAILS = {
     "num_examples": 1200,
-    "intervals": {"accuracy": [81.04, 88.96], "mae": [10.0, 0.0123456]},
-    "baseline": {"accuracy": 40.0, "mae": 20.0},
+    "intervals": {"accuracy": [81.04, 88.96], "made_error": [10.0, 0.0123456]},
+    "baseline": {"accuracy": 40.0, "made_error": 20.0},
     "classes": [
         {"label": "a|b", "precision": 90.0, "recall": 50.0, "f1": 64.3, "support": 1000},
         {"label": "$c", "precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 200},
@@ -84,13 +84,13 @@ DETAILS = {
 
 
 def evaluation(**changes):
-    metrics = {"accuracy": 85.0, "mae": 12.3456, "threshold": 0.37}
-    found = {"task": "custom", "split": "valid", "data": "runs/x/data", "details": DETAILS, **changes}
+    metrics = {"accuracy": 85.0, "made_error": 12.3456, "threshold": 0.37}
+    found = {"task": "made", "split": "valid", "data": "runs/x/data", "details": DETAILS, **changes}
     return Evaluation(members=[{"metrics": metrics}], median=metrics, ensemble=metrics, **found)
 
 
 REPORT = """\
-# custom: x/data
+# made: x/data
 
 | the table |
 
@@ -99,7 +99,7 @@ REPORT = """\
 | metric | model | 95 % interval | baseline |
 | --- | --- | --- | --- |
 | accuracy | 85.0 | 81.0 to 89.0 | 40.0 |
-| mae | 12.35 | 10 to 0.01235 | 20 |
+| made_error | 12.35 | 10 to 0.01235 | 20 |
 
 Threshold: a probability of 0.37.
 
@@ -132,7 +132,7 @@ def test_a_lower_precision_is_named_wherever_its_numbers_stand(tmp_path):
         found.write(tmp_path)
     printed = write_report(find_evaluations([tmp_path]), tmp_path / "out")
     for text in (printed, *((tmp_path / "out" / name).read_text() for name in ("results.md", "report.md"))):
-        assert text.count("- custom, valid: the models computed in int8.") == 1
+        assert text.count("- made, valid: the models computed in int8.") == 1
         assert "fp32" not in text
     rows = json.loads((tmp_path / "out" / "results.json").read_text())
     assert {(row["split"], row["precision"]) for row in rows} == {("valid", "int8"), ("test", "fp32")}

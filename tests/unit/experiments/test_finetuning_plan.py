@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,7 +13,7 @@ from roberta_plugin.experiments.settings import TuningSettings
 from roberta_plugin.experiments.starting_model import Start, check_positions
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.fairseq_workarounds.divergence import explain
-from roberta_plugin.finetuning.preparation import DataSettings, remarks, selection_remarks
+from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.launch.resources import Resources
 from tests.tiny_benchmarks import write_prepared
 
@@ -23,7 +22,7 @@ MODEL = {"arch": "fast_roberta", "encoder-layers": "2", "max-positions": "30"}
 
 
 def settings(tmp_path, **changes):
-    return TuningSettings(task="RTE", output_dir=tmp_path, **changes)
+    return TuningSettings(task="made", output_dir=tmp_path, **changes)
 
 
 def start_at(checkpoint, **options):
@@ -64,7 +63,7 @@ def test_a_path_keeps_every_character(tmp_path):
     ("changes", "message"),
     [
         ({"data": "other"}, "--set data=other: give --data"),
-        ({"task": "squad2"}, "--set task=squad2: it follows"),
+        ({"task": "made-plain"}, "--set task=made-plain: it follows"),
         ({"finetune-from-model": "a.pt"}, "give --model"),
         ({"max-sentences": "4"}, "other name for batch-size"),
         ({"encoder-layers": "7"}, r"the architecture is the pretrained model's \(2\)"),
@@ -138,45 +137,6 @@ def test_what_cannot_be_chosen_is_refused(tmp_path, changes, message):
         grid(tmp_path, **changes)
 
 
-def prepared_with(tmp_path, kind, labels):
-    """A prepared folder whose development set has these labels."""
-    split = SimpleNamespace(
-        name="valid",
-        columns={"label": np.array(labels)},
-        facts={"arrays": [], "lengths": []},
-        __len__=lambda self: len(labels),
-    )
-    split = type("Split", (), {**vars(split)})()
-    settings = {"kind": kind, "labels": ["a", "b", "c"] if kind == "classification" else [], "max_length": 8}
-    return SimpleNamespace(task="custom", settings=settings, split=lambda name: split)
-
-
-@pytest.mark.parametrize(
-    ("kind", "labels", "metric", "says"),
-    [
-        ("classification", [0, 1, 1], "macro_f1", "by macro_f1, which here is that of the other labels"),
-        ("classification", [0, 1, 1], "accuracy", None),
-        ("classification", [0, 1, 2], "macro_f1", None),
-        ("regression", [2.5, 2.5], "pearson_spearman", "by pearson_spearman, which is not defined here"),
-        ("regression", [2.5, 2.5], "mae", None),
-        ("regression", [2.5, 3.5], "pearson", None),
-    ],
-)
-def test_a_metric_that_the_development_set_cannot_tell_is_named(tmp_path, kind, labels, metric, says):
-    """`--select macro_f1` without an example of a label, a correlation with numbers that are all the same."""
-    prepared = prepared_with(tmp_path, kind, labels)
-    found = selection_remarks(prepared, metric)
-    assert bool(found) == bool(says)
-    if says:
-        assert says in found[0] and ("accuracy" if kind == "classification" else "mae, rmse") in found[0]
-
-
-def test_numbers_that_are_all_the_same_are_named_by_every_command(tmp_path):
-    assert remarks(prepared_with(tmp_path, "regression", [2.5, 3.5]), ["valid"]) == []
-    (sentence,) = remarks(prepared_with(tmp_path, "regression", [2.5, 2.5]), ["valid"])
-    assert sentence.startswith("valid: all examples have the same number: correlations are not defined")
-
-
 def test_options_of_their_own_are_options_of_fairseq_train(tmp_path):
     def options(**changes):
         return settings(tmp_path, **changes).options_of_runs
@@ -192,8 +152,8 @@ def test_only_rotary_positions_read_longer_texts_than_the_pretraining(tmp_path):
     learned = start_at(tmp_path / "model.pt", **{"max-positions": "128"})
     rotary = start_at(tmp_path / "model.pt", **{"max-positions": "128", "position-encoding": "rotary"})
     with pytest.raises(ValueError, match=r"--max-length 300: .* has 128 positions\. Give at most that"):
-        check_positions(learned, DataSettings(task="MNLI", max_length=300))
-    check_positions(rotary, DataSettings(task="MNLI", max_length=300))
+        check_positions(learned, DataSettings(task="made", max_length=300))
+    check_positions(rotary, DataSettings(task="made", max_length=300))
     weights = {"finetune-from-model": str(tmp_path / "model.pt")}
     assert rotary.train_options(300) == {**rotary.options, "max-positions": "300", **weights}
     assert rotary.train_options(64) == {**rotary.options, **weights}

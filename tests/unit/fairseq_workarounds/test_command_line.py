@@ -151,7 +151,7 @@ def test_what_needs_gpus_is_refused_where_there_are_none(changes, said, monkeypa
 BASE = ["data-bin", "--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny"]
 NEAREST = {
     "--arch fast_roberta_medium": "the nearest are fast_roberta_",
-    "--task roberta_masked": "the nearest are roberta_masked_lm",
+    "--task roberta_masked": "roberta_masked_lm",
     "--optimizer adamw": "the nearest are roberta_adamw, adam",
     "--criterion roberta_masked": "roberta_masked_lm",
     "--mask-probs 0.2": "the nearest is --mask-prob.",

@@ -221,8 +221,8 @@ def test_a_stray_validation_split_is_found_in_every_folder_that_the_task_reads(t
         ("roberta_masked_lm", f"{a}:{b},{stray}", True),
         ("roberta_masked_lm", str(colon[0]), False),
         ("roberta_masked_lm", str(colon[1]), True),
-        ("squad2", str(colon[0]), False),
-        ("squad2", str(colon[1]), True),
+        ("roberta_sentence_prediction", str(colon[0]), False),
+        ("roberta_sentence_prediction", str(colon[1]), True),
     ):
         cfg = SimpleNamespace(dataset=dataset, task=SimpleNamespace(_name=task, data=data))
         with pytest.raises(ValueError, match="valid1") if strays else nullcontext():

@@ -14,7 +14,6 @@ from fairseq import checkpoint_utils
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.trainer import Trainer
 
-from roberta_plugin.extensions.summaries.training_options import SummarizationConfig
 from roberta_plugin.fairseq_workarounds import resuming
 from roberta_plugin.fairseq_workarounds.resuming import (
     check_begins,
@@ -28,9 +27,10 @@ from roberta_plugin.fairseq_workarounds.resuming import (
 )
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
+from tests.made_extension.training_options import MadeConfig
 from tests.refusals import refused
+from tests.tiny_benchmarks import write_prepared
 from tests.tiny_corpus import write_data_bin
-from tests.tiny_summaries import write_prepared, write_raw
 
 
 def config(*, max_update=0, stop_time_hours=0, max_epoch=0, patience=0, metric="loss"):
@@ -251,14 +251,14 @@ SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    return write_prepared(tmp_path_factory.mktemp("summaries"))
+    return write_prepared(tmp_path_factory.mktemp("set") / "set", task="made-other")
 
 
 def trainer_of(prepared, **options):
-    settings = SummarizationConfig(data=str(prepared.folder), seed=3, **options)
-    task = TASK_REGISTRY["roberta_summarization"].setup_task(settings)
+    settings = MadeConfig(data=str(prepared.folder), seed=3, **options)
+    task = TASK_REGISTRY["roberta_made"].setup_task(settings)
     model = task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES))
-    options = {**vars(settings), "_name": "roberta_summarization", "max_positions": 512}
+    options = {**vars(settings), "_name": "roberta_made", "max_positions": 512}
     dataset = SimpleNamespace(train_subset="train")
     cfg = SimpleNamespace(task=options, model=model.cfg, dataset=dataset, checkpoint=config().checkpoint)
     return SimpleNamespace(task=task, cfg=cfg, get_model=lambda: model)
@@ -269,18 +269,18 @@ def state_of(trainer, **task):
     return {"model": trainer.get_model().state_dict(), "task_state": trainer.task.state_dict(), "cfg": cfg}
 
 
-def test_the_same_training_goes_on_and_segments_that_are_left_out_are_named(prepared, caplog):
+def test_the_same_training_goes_on_and_options_that_differ_are_named(prepared, caplog):
     """Before the optimizer's state does not fit."""
     trainer = trainer_of(prepared)
     resuming.check_continues(trainer, state_of(trainer), PATH)
-    resuming.check_continues(trainer, state_of(trainer, alternating_segments=True), PATH)
-    assert "with other options: --alternating-segments was True and is False now" in caplog.text
+    resuming.check_continues(trainer, state_of(trainer, made_switch=True), PATH)
+    assert "with other options: --made-switch was True and is False now" in caplog.text
 
 
 def test_another_head_is_named_by_its_options_before_torch_refuses_the_state(prepared, monkeypatch):
     state = state_of(trainer_of(prepared))
-    trainer = trainer_of(prepared, sentence_layers=0)
-    message = "was trained with another head: --sentence-layers was 2 and is 0 now"
+    trainer = trainer_of(prepared, made_layers=2)
+    message = "was trained with another head: --made-layers was 0 and is 2 now"
     refused(message, resuming.check_continues, trainer, state, PATH)
     # and where fairseq calls it: not if the optimizer begins anew, as with --finetune-from-model
     monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", lambda *_, **__: state)
@@ -338,14 +338,14 @@ def test_weights_that_do_not_fit_a_new_training_are_explained_by_all_options_tha
 def test_other_data_are_named(prepared):
     trainer = trainer_of(prepared)
     state = state_of(trainer)
-    state["task_state"]["data"] = {**state["task_state"]["data"], "task": "race"}
-    message = r"was fine-tuned on race, and .* for summaries.* give another --save-dir"
+    state["task_state"]["data"] = {**state["task_state"]["data"], "task": "made-plain"}
+    message = r"was fine-tuned on made-plain, and .* for made-other.* give another --save-dir"
     refused(message, resuming.check_continues, trainer, state, PATH)
 
 
 def test_other_examples_of_the_same_number_are_named(prepared, tmp_path):
     state = state_of(trainer_of(prepared))
-    other = write_prepared(tmp_path, raw=write_raw(tmp_path / "raw", seed=1))
+    other = write_prepared(tmp_path / "set", task="made-other", seed=1)
     assert len(other.split("train")) == len(prepared.split("train")) > 0
     changed = r"the split train was \w{8} and is \w{8} now.* another --save-"
     message = rf"last\.pt was trained on other examples .*{changed}"

@@ -2,7 +2,6 @@
 
 import dataclasses
 import errno
-import json
 import logging
 import os
 import re
@@ -18,8 +17,6 @@ from sklearn.utils.class_weight import compute_class_weight
 from roberta_plugin import registry
 from roberta_plugin.cli import main
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
-from roberta_plugin.extensions.choices.options import RaceOptions
-from roberta_plugin.extensions.spans.options import SquadOptions
 from roberta_plugin.finetuning import benchmarks, identity
 from roberta_plugin.finetuning.benchmarks import checked_options, options_for
 from roberta_plugin.finetuning.examples import (
@@ -29,7 +26,7 @@ from roberta_plugin.finetuning.examples import (
     order_labels,
     positive_weights,
 )
-from roberta_plugin.finetuning.options import GlueOptions
+from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import (
     DataSettings,
     PrepareSettings,
@@ -40,15 +37,14 @@ from roberta_plugin.finetuning.preparation import (
 )
 from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter
 from roberta_plugin.registry import BenchmarkFamily, Extension
-from tests.tiny_benchmarks import words_tokenizer, write_prepared, write_tokenizer
-from tests.tiny_tables import rows_of, write_csv
-from tests.tiny_tagging import write_prepared as write_tagging
+from tests.made_extension.benchmark import MadeOptions
+from tests.tiny_benchmarks import words_tokenizer, write_made, write_prepared, write_tokenizer
 
 
 def begin(folder):
     tokenizer, vocabulary = words_tokenizer()
     settings = {"max_length": 8}
-    return PreparedWriter(folder, task="CoLA", tokenizer=tokenizer, vocabulary=vocabulary, settings=settings)
+    return PreparedWriter(folder, task="made-plain", tokenizer=tokenizer, vocabulary=vocabulary, settings=settings)
 
 
 def add_split(writer, name):
@@ -65,7 +61,7 @@ def test_what_is_written_is_read(tmp_path, name):
         split.record({"id": "a", "text": "caf\u00e9\nline"})
         split.array("table", np.eye(3))
     prepared = Prepared.open(tmp_path / "set")
-    assert (prepared.task, prepared.settings, prepared.splits) == ("CoLA", {"max_length": 8}, (name,))
+    assert (prepared.task, prepared.settings, prepared.splits) == ("made-plain", {"max_length": 8}, (name,))
     assert len(prepared.vocabulary) == len(words_tokenizer()[1])
     assert prepared.tokenizer.encode("good") == words_tokenizer()[0].encode("good")
     found = prepared.split(name)
@@ -105,11 +101,12 @@ def test_a_folder_of_an_extension_that_is_not_installed_names_its_package(tmp_pa
 
 
 def test_a_task_of_another_package_is_recorded_with_its_package(monkeypatch):
-    family = BenchmarkFamily(("ANLI",), "roberta_plugin.extensions.texts.glue:TASKS")
+    family = BenchmarkFamily(("ANLI",), "anli.rows:TASKS")
     monkeypatch.setitem(registry.BENCHMARKS._entries, "anli", family)
     monkeypatch.setitem(registry.BENCHMARKS._owners, "anli", Extension("anli", "anli", package="anli 1.0"))
-    monkeypatch.setattr(benchmarks, "benchmark_of", lambda task: SimpleNamespace(kind="classification"))
-    assert benchmarks.brought_by("ANLI", {}) == [ELSEWHERE] and benchmarks.brought_by("RTE", {}) == []
+    monkeypatch.setattr(benchmarks, "benchmark_of", lambda task: SimpleNamespace(kind="made"))
+    made = {"name": "made", "package": "tests.made_extension"}
+    assert benchmarks.brought_by("ANLI", {}) == [ELSEWHERE, made] and benchmarks.brought_by("made", {}) == [made]
 
 
 @pytest.mark.parametrize("record", [{"extensions": [ELSEWHERE]}, {"extension": ELSEWHERE}])
@@ -186,16 +183,13 @@ def test_a_file_that_was_changed_by_hand_is_named(tmp_path, old, new, message):
 
 @pytest.fixture
 def settings(tmp_path):
-    (tmp_path / "raw").mkdir()
-    line = {"id": "1", "context": "good", "question": "bad", "options": ["a", "b"], "answer": 1}
-    (tmp_path / "raw" / "train.jsonl").write_text(json.dumps(line) + "\n")
     return PrepareSettings(
-        task="multiple_choice",
-        raw=tmp_path / "raw",
+        task="made",
+        raw=write_made(tmp_path / "raw", train=1, valid=1, test=1),
         tokenizer=write_tokenizer(tmp_path / "tokenizer"),
         output_dir=tmp_path / "out",
         max_length=40,
-        options=RaceOptions(question_length=20),
+        options=MadeOptions(made_length=10),
     )
 
 
@@ -203,7 +197,7 @@ def test_a_kill_between_two_renames_leaves_nothing_behind(settings):
     """`--overwrite` renames the old folder away, then the new one to its name."""
     prepared = prepare(settings)
     assert prepared.folder == settings.output_dir and len(prepared.split("train")) == 1
-    assert prepared.settings == {"max_length": 40, "question_length": 20, "order": "passage"}
+    assert prepared.settings == {"max_length": 40, "labels": ["no", "yes"], "made_length": 10, "made_order": "first"}
     before = {path.name: path.read_bytes() for path in settings.output_dir.iterdir()}
     settings.output_dir.rename(settings.output_dir.with_name(".out.0a1b2c3d.old"))
     shutil.copytree(settings.output_dir.with_name(".out.0a1b2c3d.old"), settings.output_dir.with_name(".out.new"))
@@ -227,15 +221,15 @@ def test_only_what_is_given_is_compared_unless_the_official_files_are(settings):
     task = settings.task
     check_same(prepared, DataSettings(task=task))
     check_same(prepared, DataSettings(task=task, raw=settings.raw, max_length=40, options=settings.options))
-    check_same(prepared, DataSettings(task=task, options=RaceOptions(order="passage")))
-    with pytest.raises(ValueError, match="--order was passage and is question now"):
-        check_same(prepared, DataSettings(task=task, options=RaceOptions(order="question")))
-    with pytest.raises(ValueError, match=r"--max-length 40 leaves no token|--question-length was 20 and is 128 now"):
+    check_same(prepared, DataSettings(task=task, options=MadeOptions(made_order="first")))
+    with pytest.raises(ValueError, match="--made-order was first and is last now"):
+        check_same(prepared, DataSettings(task=task, options=MadeOptions(made_order="last")))
+    with pytest.raises(ValueError, match="--made-length was 10 and is 20 now"):
         check_same(prepared, DataSettings(task=task, raw=settings.raw))
-    with pytest.raises(ValueError, match="multiple_choice has RaceOptions, got SquadOptions"):
-        DataSettings(task=task, options=SquadOptions())
-    with pytest.raises(ValueError, match="is prepared for multiple_choice, not for race: give another --data"):
-        check_same(prepared, DataSettings(task="race"))
+    with pytest.raises(ValueError, match="made has MadeOptions, got TaskOptions"):
+        DataSettings(task=task, options=TaskOptions())
+    with pytest.raises(ValueError, match="is prepared for made, not for made-too: give another --data"):
+        check_same(prepared, DataSettings(task="made-too"))
 
 
 PATH = Path("model.pt")
@@ -243,7 +237,7 @@ PATH = Path("model.pt")
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    return write_prepared(tmp_path_factory.mktemp("set") / "set", task="race")
+    return write_prepared(tmp_path_factory.mktemp("set") / "set", task="made")
 
 
 def state(prepared, **changes):
@@ -256,7 +250,7 @@ def check(found, prepared):
 
 
 def test_the_data_of_training_are_accepted_and_so_are_checkpoints_that_say_nothing(prepared):
-    same_question = state(prepared, task="multiple_choice")
+    same_question = state(prepared, task="made-too")
     for found in (state(prepared), same_question, {}, {"task_state": None}, {"task_state": {}}):
         check(found, prepared)
 
@@ -265,12 +259,12 @@ def test_the_data_of_training_are_accepted_and_so_are_checkpoints_that_say_nothi
     ("changes", "message"),
     [
         (
-            {"task": "SST-2"},
-            r"model\.pt was fine-tuned on SST-2, and by .*set/prepared\.json the data are for race: its head answers",
+            {"task": "made-plain"},
+            r"model\.pt was fine-tuned on made-plain, and by .*set/prepared\.json the data are for made: its head answers",
         ),
         (
-            {"settings": {"max_length": 30, "order": "question"}},
-            r"set/prepared\.json says: .*--order was question and is not given now",
+            {"settings": {"max_length": 30, "made_order": "last"}},
+            r"set/prepared\.json says: .*--made-order was last and is not given now",
         ),
         (
             {"tokenizer": {"kind": "gpt2", "sha256": {"a": "0" * 64}}},
@@ -298,10 +292,10 @@ def test_other_lengths_and_another_way_to_read_a_table_are_a_warning(prepared, c
 
 
 def test_of_a_model_that_was_made_elsewhere_only_what_is_known_is_compared(prepared):
-    known = {"task": "multiple_choice", "settings": {"max_length": 30}, identity.IS_INFERRED: True}
+    known = {"task": "made-too", "settings": {"max_length": 30}, identity.IS_INFERRED: True}
     check({"task_state": {identity.KEY: known}}, prepared)
-    with pytest.raises(ValueError, match="was fine-tuned on squad2"):
-        check({"task_state": {identity.KEY: {**known, "task": "squad2"}}}, prepared)
+    with pytest.raises(ValueError, match="was fine-tuned on made-plain"):
+        check({"task_state": {identity.KEY: {**known, "task": "made-plain"}}}, prepared)
 
 
 def test_classes_are_found_by_their_names(prepared):
@@ -310,15 +304,6 @@ def test_classes_are_found_by_their_names(prepared):
     assert identity.class_order(["yes", "no", "perhaps"], of_three, checkpoint=PATH) == [1, 2, 0]
     with pytest.raises(ValueError, match=r"model\.pt has the classes yes, yes, and .*set the classes no, yes"):
         identity.class_order(["yes", "yes"], prepared, checkpoint=PATH)
-
-
-def test_a_tagging_head_serves_other_files_with_the_same_labels(tmp_path, caplog):
-    prepared = write_tagging(tmp_path)
-    labels = {"kind": "tagging", "labels": prepared.settings["labels"]}
-    check(state(prepared, task="conll2003", settings={**labels, "context": "document"}), prepared)
-    assert "--context was document and is sentence now" in caplog.text
-    with pytest.raises(ValueError, match=r"--labels was O, B-PER, I-PER and is "):
-        check(state(prepared, settings={**labels, "labels": ["O", "B-PER", "I-PER"]}), prepared)
 
 
 def found(labels, given=None):
@@ -364,22 +349,24 @@ def test_balanced_weights_are_those_of_scikit_learn_and_present_and_absent_label
 
 
 def test_an_option_of_another_task_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match=r"--doc-stride is not an option of RTE: it has none\."):
-        options_for("RTE", {"doc_stride": 1})
-    with pytest.raises(ValueError, match=r"not an option of race: it has --question-length, --order\."):
-        options_for("race", {"doc_stride": 1})
-    with pytest.raises(ValueError, match="--null-threshold is not an option of squad1"):
-        options_for("squad1", {"null_threshold": 0.5})
-    with pytest.raises(ValueError, match="race has RaceOptions, got SquadOptions"):
-        checked_options("race", SquadOptions())
-    with pytest.raises(ValueError, match="--null-threshold is not an option of squad1"):
-        checked_options("squad1", SquadOptions(null_threshold=0.5))
+    with pytest.raises(ValueError, match=r"--doc-stride is not an option of made-plain: it has none\."):
+        options_for("made-plain", {"doc_stride": 1})
+    with pytest.raises(
+        ValueError, match=r"not an option of made: it has --made-length, --made-order, --made-limit, --made-draws\."
+    ):
+        options_for("made", {"doc_stride": 1})
+    with pytest.raises(ValueError, match="--made-ties is not an option of made"):
+        options_for("made", {"made_ties": True})
+    with pytest.raises(ValueError, match="made has MadeOptions, got TaskOptions"):
+        checked_options("made", TaskOptions())
+    with pytest.raises(ValueError, match="--made-ties is not an option of made"):
+        checked_options("made", MadeOptions(made_ties=True))
 
 
 def test_what_is_not_given_is_the_default():
-    assert options_for("race", {"order": None}) == checked_options("race", None) == RaceOptions()
-    assert options_for("CoLA") == GlueOptions()
-    assert SquadOptions(n_best=5, doc_stride=64, strict=True).given("prepare") == {"doc_stride": 64, "strict": True}
+    assert options_for("made", {"made_order": None}) == checked_options("made", None) == MadeOptions()
+    assert options_for("made-plain") == TaskOptions()
+    assert MadeOptions(made_draws=5, made_length=64).given("prepare") == {"made_length": 64}
 
 
 @pytest.fixture
@@ -389,7 +376,9 @@ def inspected(tmp_path):
     good, bad = (ids[tokenizer.encode(word)] for word in ("good", "bad"))
     settings = {"max_length": 9, "labels": ["no", "yes"]}
     folder = tmp_path / "set"
-    with PreparedWriter(folder, task="RTE", tokenizer=tokenizer, vocabulary=vocabulary, settings=settings) as writer:
+    with PreparedWriter(
+        folder, task="made-plain", tokenizer=tokenizer, vocabulary=vocabulary, settings=settings
+    ) as writer:
         with writer.split("train") as split:
             split.add([np.concatenate([[0], good, [2, 2], bad, [2]])], label=1, score=0.5)
             split.add([np.concatenate([[0], bad, [2]])], label=1, score=2.0)
@@ -423,39 +412,6 @@ def test_what_is_not_sound_is_said_and_the_exit_code_tells(inspected, name, caps
     shown = capsys.readouterr().out
     assert "train: NOT SOUND" in shown and "test: sound" in shown
     assert f"{name} was changed since it was made: its SHA-256 differs from prepared.json" in shown
-
-
-EDITS = {
-    "another task": ({"task": "RTE"}, "prepared.json: the setting 'labels' is"),
-    "no such task": ({"task": "custum"}, "prepared.json: There is no fine-tuning task 'custum'"),
-    "labels": ({"settings": {"labels": []}}, "prepared.json lacks the setting 'labels'"),
-    "columns": ({"splits": {"valid": {"columns": []}}}, "split 'valid' do not agree about valid.label.npy"),
-    "split": ({"splits": {"valid": None}}, "prepared.json lists valid.bin, but no split"),
-}
-
-
-@pytest.mark.parametrize("edit", EDITS)
-def test_an_edited_prepared_json_is_not_sound(tmp_path, capsys, edit):
-    write_csv(tmp_path / "my.csv", rows_of("classification", 40))
-    folder, tokenizer = tmp_path / "out", write_tokenizer(tmp_path / "tokenizer")
-    words = ["--train", str(tmp_path / "my.csv"), "--tokenizer", str(tokenizer), "--max-length", "32"]
-    assert main(["prepare", "custom", *words, "--output-dir", str(folder)]) == 0
-    assert main(["inspect", str(folder)]) == 0
-    change, message = EDITS[edit]
-    (folder / "prepared.json").write_text(
-        json.dumps(edited(json.loads((folder / "prepared.json").read_text()), change))
-    )
-    capsys.readouterr()
-    assert main(["inspect", str(folder)]) == 1
-    assert message in capsys.readouterr().out
-
-
-def edited(content, change):
-    """`content` with the values of `change` at their places; None: taken out."""
-    if not isinstance(change, dict):
-        return change
-    new = {name: edited(content.get(name), value) for name, value in change.items()}
-    return {name: value for name, value in {**content, **new}.items() if value is not None or name not in change}
 
 
 def test_a_data_bin_of_fairseqs_own_fine_tuning_is_refused_with_the_ways_that_read_it(tmp_path):

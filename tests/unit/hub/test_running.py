@@ -21,7 +21,6 @@ READERS = {
     "features": running.features,
     "first": running.first_features,
     "classes": lambda model, batch: running.head_outputs(model, batch, "task"),
-    "spans": lambda model, batch: running.head_outputs(model, batch, "span"),
     "tags": lambda model, batch: running.head_outputs(model, batch, "tags"),
 }
 
@@ -81,8 +80,7 @@ def test_results_are_in_the_order_of_the_sequences():
 def test_what_is_read_is_on_the_device_of_the_model(what, dtype):
     model, tokens = our_model(), make_batch(LENGTHS)[0]
     model.register_classification_head("task", num_classes=3)
-    model.register_head("span", "span")
-    model.register_head("tags", "token", num_classes=2)
+    model.register_head("tags", "made_token", num_classes=2)
     with fake_cuda() as mode, Watch(may_wait=True), torch.inference_mode():
         batch = Batch(moved(tokens, mode), list(LENGTHS), list(range(4)))
         found = READERS[what](moved(model, mode, dtype).eval(), batch)

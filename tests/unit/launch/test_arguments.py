@@ -169,7 +169,7 @@ def test_good_options_pass_here_and_there(tiny_data_bin, tmp_path):
 
 
 def test_fine_tuning_is_checked_against_its_prepared_folder(tmp_path):
-    folder = write_prepared(tmp_path / "RTE").folder
+    folder = write_prepared(tmp_path / "set").folder
     options = ("--task", "roberta_sentence_prediction", "--criterion", "roberta_sentence_prediction")
     words = [str(folder), *options, "--arch", "fast_roberta_tiny", "--optimizer", "roberta_adamw", "--batch-size", "2"]
     words += ["--lr", "0.1"]
@@ -177,7 +177,10 @@ def test_fine_tuning_is_checked_against_its_prepared_folder(tmp_path):
     for more, message in (
         (("--max-positions", "8"), "and --max-positions is 8: prepare it again"),
         (("--pad-to-multiple", "0"), "--pad-to-multiple must be 1 or more, got 0"),
-        (("--task", "race", "--criterion", "race"), "give --task roberta_sentence_prediction, not race"),
+        (
+            ("--task", "roberta_made", "--criterion", "roberta_made"),
+            "give --task roberta_sentence_prediction, not roberta_ma",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             check_options(arguments.parse([*words, *more]))

@@ -107,7 +107,7 @@ def test_modernbert_has_its_published_sizes_and_what_is_given_beside_prevails(si
     assert plain.positions.global_every == 2 and plain.ffn_matrices == 2 and plain.positions.window == 128
 
 
-def test_next_sentence_prediction_is_counted():
+def test_a_head_of_sequences_is_counted():
     model = sequence_model()
     shape = shape_of(model, sequence_heads=SequenceTask.sequence_heads)
     segments = 2 * shape.dim

@@ -29,7 +29,7 @@ def test_our_own_options_say_it_where_they_are_declared():
     assert {policy[name] for name in ("update_sequences", "batch_size", "max_tokens", "update_freq")} == {BATCH}
     # Earlier versions compared the beginnings of names, and these begin as --no-progress-bar does.
     switches = ("no_layernorm_embedding", "no_first_attention_norm", "no_norm_bias", "no_linear_bias")
-    trained = ("no_decay_norms_and_biases", "no_segment_embeddings", "zero_init_residual", "mask_prob", "lr_stages")
+    trained = ("no_decay_norms_and_biases", "zero_init_residual", "mask_prob", "lr_stages")
     assert {policy[name] for name in (*switches, *trained, "data", "seed", "lr")} == {SAME}
 
 

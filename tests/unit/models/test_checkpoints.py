@@ -1,9 +1,7 @@
 """Checkpoints of any year and origin -> models: names, options, heads that fit, and what is refused."""
 
 import argparse
-import copy
 import logging
-import pickle
 import re
 import runpy
 import sys
@@ -27,6 +25,7 @@ from roberta_plugin.models.checkpoints import (
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.conftest import REPOSITORY
 from tests.forked_training import run_python
+from tests.head_checkpoints import IN_LAYER, check_head, linears
 from tests.refusals import refused
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_checkpoints import change_options, state_of
@@ -102,71 +101,20 @@ def test_scores_and_gradients_are_those_of_all_features(how):
         torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
 
 
-def test_span_heads_score_tokens_and_the_sequence_and_token_heads_every_token():
-    tokens, _, _ = make_batch((17, 9))
-    model = our_model().eval()
-    model.register_head("answer", "span")
-    model.register_head("tags", "token", num_classes=5)
-    features, _ = model(tokens, features_only=True)
-    spans, _ = model(tokens, head="answer")
-    assert spans.start.shape == spans.end.shape == (2, 17)
-    assert spans.answerable.shape == (2,)
-    head = model.heads["answer"]
-    torch.testing.assert_close(torch.stack([spans.start, spans.end], dim=-1), head.span(features))
-    torch.testing.assert_close(spans.answerable, head.answerable(features)[:, 0])
-    tags, _ = model(tokens, head="tags")
-    assert tags.shape == (2, 17, 5)
-    torch.testing.assert_close(tags, model.heads["tags"].out_proj(features))
-
-
-def linears(*names):
-    return [f"{name}.{part}" for name in names for part in ("weight", "bias")]
-
-
-KINDS = {
-    "classification": ({"num_classes": 3, "inner_dim": 10}, {"num_classes": 2}),
-    "token": ({"num_classes": 5}, {"num_classes": 3}),
-    "span": ({}, None),
-    "sentence": ({"num_layers": 1}, {"num_layers": 2}),
-}
-# As checkpoints have named them since the first version; fairseq's roberta has those of classes.
-IN_LAYER = [*(f"self_attn.{part}_proj" for part in "kvq"), "self_attn.out_proj", "self_attn_layer_norm"]
-IN_LAYER += ["fc1", "fc2", "final_layer_norm"]
-PARAMETERS = {
-    "classification": linears("dense", "out_proj"),
-    "token": linears("out_proj"),
-    "span": linears("span", "answerable.dense", "answerable.out_proj"),
-    "sentence": linears(*(f"layers.0.{name}" for name in IN_LAYER), "out_proj"),
+KINDS = {  # kind -> sizes, other sizes, parameters
+    "classification": ({"num_classes": 3, "inner_dim": 10}, {"num_classes": 2}, linears("dense", "out_proj")),
+    "made_token": ({"num_classes": 5}, {"num_classes": 3}, linears("out_proj")),
+    "made_place": (
+        {"num_layers": 1},
+        {"num_layers": 2},
+        linears(*(f"layers.0.{name}" for name in IN_LAYER), "out_proj"),
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_of_checkpoints_are_loaded_dropped_or_kept(kind, caplog):
-    """By the names that files have; `load_checkpoint_heads` builds a head that is in the file alone."""
-    sizes, others = KINDS[kind]
-    saved, same, built, other = our_model(), our_model(seed=1), our_model(load_checkpoint_heads=True), our_model(seed=2)
-    bare = saved.state_dict()
-    for model in (saved, same):
-        model.register_head("mine", kind, **sizes)
-    state = saved.state_dict()
-    assert sorted(state.keys() - bare.keys()) == sorted(f"{kind}_heads.mine.{name}" for name in PARAMETERS[kind])
-    same.register_head("other", kind, **sizes)
-    kept = copy.deepcopy(same.heads["other"].state_dict())
-    with caplog.at_level(logging.WARNING):
-        same.load_state_dict(state)
-        built.load_state_dict(state)
-    assert caplog.text == ""
-    for model in (same, built, pickle.loads(pickle.dumps(built))):
-        assert model.head_kinds["mine"] == kind
-        assert len(list(model.heads["mine"].parameters())) == len(PARAMETERS[kind])
-        for name, value in model.heads["mine"].state_dict().items():
-            assert torch.equal(value, state[f"{kind}_heads.mine.{name}"])
-    for name, value in same.heads["other"].state_dict().items():
-        assert torch.equal(value, kept[name])
-    other.register_head("mine", kind if others else "token", **(others or {"num_classes": 2}))
-    other.load_state_dict(state)
-    assert f"{kind}_heads.mine of the checkpoint does not fit this model and is left out" in caplog.text
-    assert torch.equal(other.encoder.lm_head.dense.weight, saved.encoder.lm_head.dense.weight)
+    check_head(kind, *KINDS[kind], caplog)
 
 
 def test_another_vocabulary_and_another_length_are_refused_with_both_numbers():
@@ -388,7 +336,7 @@ def test_evaluate_and_finetune_run_nothing(tmp_path, folder, kind, form, capsys)
         else:
             assert status == 0, error
     if kind in REFUSED:
-        words = ["finetune", "RTE", "--data", prepared.folder, "--model", tmp_path / "bad.pt"]
+        words = ["finetune", "made", "--data", prepared.folder, "--model", tmp_path / "bad.pt"]
         status, error = say([*words, "--output-dir", tmp_path / "runs", "--grid-only"], capsys)
         assert status == 2
         assert re.search(rf"bad\.pt{REFUSED[kind]}", error)

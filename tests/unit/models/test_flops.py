@@ -49,7 +49,7 @@ def test_what_is_executed_is_what_torch_counts(checkpoint_activations, feed_forw
     assert model.training_flops(**counts) > 1.05 * model.executed_flops(**counts) or checkpoint_activations
 
 
-def test_the_head_of_next_sentence_prediction_is_counted_as_torch_counts_it():
+def test_a_head_of_sequences_is_counted_as_torch_counts_it():
     model, (tokens, _, _) = sequence_model(attention_backend="eager").bfloat16(), make_batch((12, 12, 12))
     positions = torch.tensor([[0, 4, 7]] * 3)  # <s> predicts the next sentence, and no token
     labels = tokens.gather(1, positions).masked_fill(positions.eq(0), 1)

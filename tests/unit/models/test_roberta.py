@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from roberta_plugin.models.config import FastRobertaConfig, read_config
 from roberta_plugin.models.cpu import SHAPES_KEPT
 from roberta_plugin.models.roberta import FastRobertaModel
+from roberta_plugin.registry import HEADS
 from tests.refusals import refused
 from tests.tiny_models import MAX_POSITIONS, TinyTask, gathered, make_batch, options, our_model
 
@@ -71,16 +72,16 @@ PLACES = {"positions": torch.tensor([[0, 1]] * 4), "labels": torch.tensor([[5, 6
 def test_calls_that_contradict_themselves_are_refused(arguments, named):
     model = our_model()
     model.register_head("kind", "classification", num_classes=3)
-    model.register_head("tags", "token", num_classes=2)
-    model.register_head("chosen", "sentence", num_layers=0)
+    model.register_head("tags", "made_token", num_classes=2)
+    model.register_head("chosen", "made_place", num_layers=0)
     said = refused(r"give|leave|has", model, make_batch()[0], **arguments)
     assert all(name in said for name in named)
 
 
 def test_misspelt_arguments_and_kinds_of_heads_that_do_not_exist_are_refused_by_name():
-    for name in ("featurs_only", "sentences", "span_head_name", "masked_token"):
+    for name in ("featurs_only", "sentences", "made_head_name", "masked_token"):
         refused(name, our_model(), make_batch()[0], **{name: True}, error=TypeError)
-    message = r"'tokens'.*classification, span, token, sentence"
+    message = rf"'tokens'.*{', '.join(HEADS)}"
     refused(message, our_model().register_head, "tags", "tokens", num_classes=2)
 
 

@@ -6,15 +6,13 @@ import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from tests.needed_extensions import installed_kinds, needs
+from roberta_plugin.registry import TOKENIZERS
+from tests.needed_extensions import with_kinds_of_extensions
 from tests.refusals import refused
 from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin hat fell: 12 hats\n" * 20
-OPTIONS = installed_kinds(
-    {"sentencepiece": {"vocab_size": 60}, "character_bpe": {"vocab_size": 80, "max_characters": 30}}
-)
-FILES = {"sentencepiece": "sentencepiece.bpe.model", "character_bpe": "character_bpe.json"}
+OPTIONS = with_kinds_of_extensions({"sentencepiece": {"vocab_size": 60}}, {"vocab_size": 80, "max_characters": 30})
 
 
 def trained(kind, folder):
@@ -28,14 +26,9 @@ def sentencepiece(tmp_path_factory):
     return trained("sentencepiece", tmp_path_factory.mktemp("sentencepiece"))
 
 
-@pytest.fixture(scope="module")
-def character_bpe(tmp_path_factory):
-    return trained("character_bpe", tmp_path_factory.mktemp("character_bpe"))
-
-
 @pytest.mark.parametrize("kind", OPTIONS)
-def test_text_comes_back_and_so_does_the_tokenizer(request, kind, tmp_path):
-    folder = request.getfixturevalue(kind)
+def test_text_comes_back_and_so_does_the_tokenizer(kind, tmp_path_factory, tmp_path):
+    folder = trained(kind, tmp_path_factory.mktemp(kind))
     tokenizer = load_tokenizer(folder)
     lines = ["the cat sat", "", "12 hats"]
     ids, lengths = tokenizer.encode_lines(lines)
@@ -49,26 +42,16 @@ def test_text_comes_back_and_so_does_the_tokenizer(request, kind, tmp_path):
     assert load_tokenizer(tmp_path).symbols == tokenizer.symbols
     assert load_tokenizer(tmp_path).encode("the cat") == tokenizer.encode("the cat")
     assert again.description() == tokenizer.description()
-    for name in (FILES[kind], "dict.txt"):
+    for name in (TOKENIZERS[kind].files[0], "dict.txt"):
         assert (trained(kind, tmp_path) / name).read_bytes() == (folder / name).read_bytes(), "trained again"
 
 
-@pytest.mark.parametrize(
-    ("kind", "content", "message"),
-    [
-        ("sentencepiece", b"nothing of the kind", "not a SentencePiece model"),
-        *(
-            pytest.param("character_bpe", content, "is not a character-level BPE", marks=needs("character_bpe"))
-            for content in (b"{", b"{}", b'{"language": "en", "bpe": {"model": 1}}', b"[]")
-        ),
-    ],
-)
-def test_a_file_of_another_format_and_too_few_ids_are_refused(kind, content, message, tmp_path):
-    (tmp_path / FILES[kind]).write_bytes(content)
-    refused(f"{FILES[kind]}.*{message}", load_tokenizer, tmp_path)
+def test_a_file_of_another_format_and_too_few_ids_are_refused(tmp_path):
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(b"nothing of the kind")
+    refused(r"sentencepiece\.bpe\.model.*not a SentencePiece model", load_tokenizer, tmp_path)
     (tmp_path / "text.txt").write_text(TEXT)
     few = {"vocab_size": 5, "folder": tmp_path}
-    refused(r"--vocab-size 5|--vocab-size must be at least 20", train_tokenizer, kind, [tmp_path / "text.txt"], **few)
+    refused(r"--vocab-size 5", train_tokenizer, "sentencepiece", [tmp_path / "text.txt"], **few)
 
 
 def test_model_ids_are_one_more_than_sentencepieces(sentencepiece):

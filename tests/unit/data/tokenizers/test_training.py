@@ -13,7 +13,7 @@ from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.data.tokenizers import load_tokenizer, training
 from roberta_plugin.data.tokenizers.training import TextSample
 from roberta_plugin.data.vocabulary import Vocabulary
-from tests.needed_extensions import needs
+from tests.needed_extensions import with_kinds_of_extensions
 from tests.refusals import refused
 from tests.tiny_tokenizers import train_tokenizer
 
@@ -80,9 +80,7 @@ def test_a_folder_with_two_tokenizers_is_refused(text_file, tmp_path):
     refused(r"two tokenizers: encoder\.json and vocab\.bpe; and sentencepiece\.bpe\.model", load_tokenizer, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "kind", ["byte_level_bpe", "sentencepiece", pytest.param("character_bpe", marks=needs("character_bpe"))]
-)
+@pytest.mark.parametrize("kind", with_kinds_of_extensions({"byte_level_bpe": 300, "sentencepiece": 35}, 35))
 def test_there_is_nothing_to_learn_from_no_text(tmp_path, kind):
     (tmp_path / "empty.txt").write_text("\n  \n")
     message = r"empty\.txt: there is no text to train"

@@ -142,12 +142,21 @@ def test_a_word_level_tokenizer_of_another_program_is_read(tmp_path):
             load_tokenizer(tmp_path)
 
 
-def test_own_tables_are_prepared_with_the_words_of_a_dictionary_and_unknown_ones_are_counted(tmp_path, capsys):
+def test_a_task_is_prepared_with_the_words_of_a_dictionary_and_unknown_ones_are_counted(tmp_path, capsys):
     (tmp_path / "dict.txt").write_text(DICTIONARY)
-    rows = "text,label\n" + "".join(f"the cat {number},{'ab'[number % 2]}\n" for number in range(12, 22))
-    (tmp_path / "table.csv").write_text(rows)
-    table = ["custom", "--train", str(tmp_path / "table.csv"), "--valid", str(tmp_path / "table.csv")]
-    words = ["prepare", *table, "--tokenizer", "whitespace", "--output-dir", str(tmp_path / "out")]
+    rows = [{"id": str(n), "text": f"the cat {n}", "label": ("no", "yes")[n % 2]} for n in range(12, 22)]
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [
+        "prepare",
+        "made",
+        "--raw",
+        str(tmp_path),
+        "--tokenizer",
+        "whitespace",
+        "--output-dir",
+        str(tmp_path / "out"),
+    ]
     assert main(words) == 2
     assert "give that of the model as --dict" in capsys.readouterr().err
     assert main([*words, "--dict", str(tmp_path / "dict.txt")]) == 0

@@ -84,3 +84,12 @@ def test_characters_that_the_text_did_not_have_are_unknown(character_bpe):
 def test_the_mark_of_a_word_in_the_text_makes_no_new_word(character_bpe):
     tokenizer = load_tokenizer(character_bpe)
     assert tokenizer.words("a\u2581\u2581b") == tokenizer.words("a__b")
+
+
+@pytest.mark.parametrize("content", [b"{", b"{}", b'{"language": "en", "bpe": {"model": 1}}', b"[]"])
+def test_a_file_of_another_format_and_too_few_ids_are_refused(content, tmp_path):
+    (tmp_path / "character_bpe.json").write_bytes(content)
+    refused(r"character_bpe\.json.*is not a character-level BPE", load_tokenizer, tmp_path)
+    (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 20)
+    few = {"vocab_size": 5, "folder": tmp_path}
+    refused("--vocab-size must be at least 20", train_tokenizer, "character_bpe", [tmp_path / "text.txt"], **few)

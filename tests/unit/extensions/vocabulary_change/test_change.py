@@ -19,7 +19,7 @@ from roberta_plugin.extensions.vocabulary_change.settings import ExtendSettings
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import TOKENS
 from tests.hugging_face import import_transformers
-from tests.needed_extensions import installed_kinds
+from tests.needed_extensions import with_kinds_of_extensions
 from tests.refusals import refused
 from tests.tiny_checkpoints import state_of
 from tests.tiny_conversions import exported, opened, write_checkpoint
@@ -27,7 +27,7 @@ from tests.tiny_models import SWITCHED
 from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all. Good or bad, so it is."
-KINDS = installed_kinds({"byte_level_bpe": 300, "sentencepiece": 60, "character_bpe": 70})
+KINDS = with_kinds_of_extensions({"byte_level_bpe": 300, "sentencepiece": 60}, 70)
 WORDS = ("zebuq", "wiggly")
 LM_BIAS = "encoder.lm_head.bias"
 

@@ -1,4 +1,4 @@
-"""The task of texts: scores of masked phrases."""
+"""Scores of masked phrases are those of a plain loop."""
 
 import pytest
 import torch

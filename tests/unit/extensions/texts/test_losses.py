@@ -1,91 +1,12 @@
 """GLUE's losses against plain computations, and metrics of a validation that is cut into batches."""
 
-import itertools
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import sklearn.metrics as sk
 import torch
-from fairseq.criterions import CRITERION_REGISTRY
 
-from roberta_plugin.finetuning.kinds import kind_class, metrics
-from roberta_plugin.finetuning.kinds.base import Official
-from roberta_plugin.finetuning.training import find_training
-from tests.tiny_validation import validated
-
-
-class Scores(torch.nn.Module):
-    """A model that has the scores of all sequences of a split as parameters."""
-
-    def __init__(self, num_sequences, num_scores):
-        super().__init__()
-        generator = torch.Generator().manual_seed(0)
-        self.scores = torch.nn.Parameter(torch.randn(num_sequences, num_scores, generator=generator))
-
-
-def make_criterion(kind, *, num_classes=2, scale=(0.0, 1.0), label_weights=None, labels=(), **options):
-    names = labels or [str(number) for number in range(num_classes)]
-    settings = {"labels": names, "class_weights": "none", "weights": label_weights}
-    settings |= {"mean": scale[0], "deviation": scale[1]}
-    made = kind_class(kind)(settings, official=Official(limits=(0.0, 5.0)))
-    outputs = {"outputs": lambda model, sample: model.scores[sample["rows"]]}
-    training = find_training(type(made))(made, SimpleNamespace(), None)
-    task = SimpleNamespace(kind=made, target_dictionary=None, training=training, **outputs)
-    return CRITERION_REGISTRY["roberta_sentence_prediction"](task, **options)
-
-
-def make_sample(first, columns, examples):
-    """A batch of some of the examples that have the sequences first[i] to first[i + 1]."""
-    rows = [row for example in examples for row in range(first[example], first[example + 1])]
-    counts = [first[example + 1] - first[example] for example in examples]
-    return {
-        "id": torch.tensor(examples),
-        "rows": torch.tensor(rows),
-        "offsets": torch.tensor([0, *itertools.accumulate(counts)]),
-        "columns": {name: torch.as_tensor(values)[examples] for name, values in columns.items()},
-        "split": "valid",
-        "nsentences": len(examples),
-        "ntokens": 7 * len(rows) - 1,
-        "npositions": 7 * len(rows),
-        "net_input": {"src_lengths": torch.full((len(rows),), 7)},
-    }
-
-
-def check_loss(criterion, model, sample, expected, *, sample_size):
-    model.train()
-    loss, size, log = criterion(model, sample)
-    assert size == sample_size == log["sample_size"]
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    (gradient,) = torch.autograd.grad(loss, model.scores)
-    (wanted,) = torch.autograd.grad(expected, model.scores)
-    torch.testing.assert_close(gradient, wanted)
-    assert wanted.abs().sum() > 0
-    assert log.keys() == {"loss", "sample_size", "ntokens", "nsentences", "npositions"}
-
-
-class Split:
-    """A split in memory."""
-
-    name = "valid"
-
-    def __init__(self, first, columns):
-        self.offsets, self.sequences = np.array(first), range(first[-1])
-        self.columns = {name: np.asarray(values) for name, values in columns.items()}
-
-    def __len__(self):
-        return len(self.offsets) - 1
-
-
-def validate(criterion, model, first, columns):
-    """What a validation logs, in batches of random sizes in random order."""
-    split = Split(first, columns)
-    criterion.task.prepared = SimpleNamespace(split=lambda name: split)
-    rng = np.random.default_rng(2)
-    order = rng.permutation(len(split)).tolist()
-    edges = sorted({0, len(order), *rng.integers(1, len(order), 11).tolist()})
-    batches = [make_sample(first, columns, order[start:stop]) for start, stop in itertools.pairwise(edges)]
-    return {**validated(criterion, model, batches), "num_batches": len(batches)}
+from roberta_plugin.finetuning.kinds import metrics
+from tests.score_losses import Scores, check_loss, make_criterion, make_sample, validate
 
 
 @pytest.mark.parametrize("examples", [range(6), [4, 0, 5, 2]])
@@ -143,34 +64,6 @@ def test_sentences_of_a_question_compete_with_each_other_and_with_none():
     check_loss(make_criterion("pair_ranking"), model, sample, expected, sample_size=3)
 
 
-PHRASES = ([0, 3, 4, 6, 10], {"label": [1, 1, 0, 1], "before": [1] * 4, "after": [1] * 4})
-
-
-def test_the_right_phrase_must_be_ahead_by_a_margin():
-    model = Scores(10, 1)
-    sample = make_sample(*PHRASES, [3, 2, 0, 1])
-    scores, expected = model.scores[:, 0].double(), torch.zeros((), dtype=torch.float64)
-    for right, rivals in ((0, (1, 2)), (6, (7, 8, 9))):  # label 0 teaches nothing, nor does a phrase without rivals
-        for rival in rivals:
-            expected = expected - scores[right] + 3.0 * torch.relu(scores[rival] - scores[right] + 0.7)
-    criterion = make_criterion("phrase_ranking", margin_alpha=3.0, margin_beta=0.7)
-    check_loss(criterion, model, sample, expected, sample_size=2)
-
-
-def test_phrases_can_have_a_cross_entropy_instead():
-    model = Scores(10, 1)
-    scores = model.scores[:, 0].double()
-    expected = -scores[:3].log_softmax(0)[0] - scores[6:].log_softmax(0)[0]
-    criterion = make_criterion("phrase_ranking", phrase_cross_entropy=True)
-    check_loss(criterion, model, make_sample(*PHRASES, [3, 2, 0, 1]), expected, sample_size=2)
-
-
-def test_a_batch_of_wrong_phrases_has_no_loss():
-    loss, size, _ = make_criterion("phrase_ranking")(Scores(10, 1), make_sample(*PHRASES, [2]))
-    assert (loss.item(), size) == (0.0, 0)
-    loss.backward()
-
-
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_metrics_of_classification_are_those_of_the_whole_split(num_classes):
     model = Scores(60, num_classes)
@@ -214,18 +107,3 @@ def test_metrics_of_several_labels_are_those_at_the_best_threshold_of_the_whole_
     assert 20 < values["tuned_micro_f1"] < 90
     f1s = sk.f1_score(labels, shares >= values["threshold"], average=None)
     assert values[name] == pytest.approx(100 * (f1s.mean() if number is None else f1s[number]))
-
-
-def test_a_model_that_has_diverged_is_not_judged():
-    model = Scores(60, 2)
-    with torch.no_grad():
-        model.scores[7] = float("nan")
-    values = validate(make_criterion("classification"), model, range(61), {"label": np.arange(60) % 2})
-    assert np.isnan(values["accuracy"])
-
-
-def test_only_the_summed_loss_exists_and_logs_can_be_summed():
-    criterion = make_criterion("classification")
-    with pytest.raises(ValueError, match="reduce=True"):
-        criterion(Scores(1, 2), make_sample(range(2), {"label": [0]}, [0]), reduce=False)
-    assert criterion.logging_outputs_can_be_summed()

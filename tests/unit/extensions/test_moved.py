@@ -39,8 +39,3 @@ def test_the_importing_line_is_warned_of_and_other_names_are_refused_as_ever(tmp
     done = in_new_process(f"import roberta_plugin\nimport {name}\nimport {name}_there_is_none\n", tmp_path)
     assert f"ModuleNotFoundError: No module named '{name}_there_is_none'" in done.stderr
     assert f"<string>:2: DeprecationWarning: {name} is roberta_plugin.extensions." in done.stderr
-
-
-def test_a_plain_import_finds_no_extensions(tmp_path):
-    done = in_new_process("import roberta_plugin, sys\nprint('roberta_plugin.registry' in sys.modules)", tmp_path)
-    assert done.stdout == "False\n", done.stderr

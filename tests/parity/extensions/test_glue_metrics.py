@@ -13,9 +13,9 @@ from fairseq.examples.roberta.wsc.wsc_criterion import WSCCriterion
 
 from roberta_plugin.extensions.pronouns.training import phrase_scores
 from roberta_plugin.finetuning.kinds import metrics
+from tests.score_losses import Scores, make_criterion, make_sample
 from tests.tiny_models import fairseq_model
-from tests.unit.criterions.test_sentence_prediction import Scores, make_criterion, make_sample
-from tests.unit.tasks import test_sentence_prediction
+from tests.unit.extensions.pronouns import test_phrase_scores
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -95,8 +95,8 @@ def test_the_loss_of_phrases_is_that_of_fairseq_s_wsc(is_cross_entropy):
 
 def test_scores_of_phrases_are_those_of_fairseq_s_wsc():
     model = fairseq_model().eval()
-    rows, sample = test_sentence_prediction.make_sample()
-    mask_id, sizes = test_sentence_prediction.MASK, test_sentence_prediction.PHRASE_SIZES
+    rows, sample = test_phrase_scores.make_sample()
+    mask_id, sizes = test_phrase_scores.MASK, test_phrase_scores.PHRASE_SIZES
     criterion = SimpleNamespace(task=SimpleNamespace(mask=mask_id))
     criterion.get_masked_input = lambda tokens, mask: WSCCriterion.get_masked_input(criterion, tokens, mask)
     with torch.no_grad():

@@ -1,0 +1,37 @@
+"""Exports to ONNX by name."""
+
+from pathlib import Path
+
+import pytest
+
+from roberta_plugin.conversion.named_models import local_path
+from tests.hub_server import empty_hub
+from tests.tiny_conversions import exported, write_checkpoint
+
+NAME = Path("org/tiny")
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("ours"))
+
+
+@pytest.fixture(scope="module")
+def theirs(ours, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("theirs") / "exported"
+    exported(ours, folder, max_shard_bytes=20_000)
+    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 1
+    return folder
+
+
+hub = pytest.fixture(empty_hub)
+
+
+def test_the_files_of_an_export_to_onnx_come_and_graphs_of_others_do_not(hub, theirs):
+    files = {path.name: path.read_bytes() for path in theirs.iterdir()}
+    graph = dict.fromkeys(("model.onnx", "dict.txt", "encoder.json", "a.py"), b"x")
+    hub.add("org/graph", {**graph, "roberta.json": b"{}"})
+    hub.add("org/tiny", {**files, "model.onnx": b"x", "checkpoint-5/model.safetensors": b"x"})
+    names = {path.name for path in local_path(Path("org/graph")).iterdir()}
+    assert names == {"roberta.json", "model.onnx", "dict.txt", "encoder.json"}
+    assert not {"model.onnx", "checkpoint-5"} & {path.name for path in local_path(NAME).iterdir()}
