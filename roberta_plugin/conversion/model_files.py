@@ -62,7 +62,7 @@ def format_of(path: Path) -> str | None:
     found = {name: each for name, each in FORMATS.items() if any((path / mark).is_file() for mark in each.marks)}
     is_foreign = (path / CONFIG).is_file() or any(each.is_hugging_face for each in found.values())
     is_own = any(each.own_mark and (path / each.own_mark).is_file() for each in found.values())
-    if is_foreign and not is_own:  # config.json, perhaps beside modules.json or somebody's model.onnx
+    if is_foreign and not is_own:  # config.json, perhaps beside a mark of another format
         return "huggingface"
     for each in found.values():
         if each.why_not_alone:  # adapter_config.json without the model

@@ -27,11 +27,3 @@ def test_blocks_of_8192_tokens_train(tmp_path):
     found = trained(data, tmp_path / "run", *long)
     assert model_options(found)["max-positions"] == "8192"
     assert float(logged(tmp_path / "run", "train_inner")[0]["wpb"]) > 8000
-
-
-def test_pairs_of_texts_train_with_all_on(tiny_data_bin, tmp_path):
-    pairs = ("--input-format", "segment-pair", "--next-sentence-prediction", "--max-update", "2")
-    assert (
-        "encoder.sentence_encoder.segment_embeddings.weight"
-        in trained(tiny_data_bin, tmp_path / "run", *pairs)["model"]
-    )

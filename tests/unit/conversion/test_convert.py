@@ -520,7 +520,6 @@ def test_what_a_program_put_before_all_names_is_left_out_with_a_line(theirs, pre
     [
         ("tf_model.h5", r"tf_model\.h5 is TensorFlow's: open it with transformers 4"),
         ("flax_model.msgpack", r"flax_model\.msgpack is Flax's"),
-        ("model.onnx", r"model\.onnx is a graph that another program exported"),
     ],
 )
 def test_weights_of_other_programs_are_named(theirs, name, words):

@@ -300,11 +300,11 @@ def test_a_sweep_may_be_moved_with_the_data_beside_it(tmp_path):
         folder("new", f"{tmp_path}/other").check()
 
 
-def test_a_study_may_be_moved_whose_runs_start_from_its_own_models(tmp_path):
-    def folder(study, model="a"):
-        path = tmp_path / study / "pretraining" / model / "model.pt"
+def test_a_folder_may_be_moved_whose_runs_start_from_its_own_models(tmp_path):
+    def folder(name, model="a"):
+        path = tmp_path / name / "pretraining" / model / "model.pt"
         run = Run(cell="a", seed="1", settings={}, arguments=("data", "--finetune-from-model", str(path)))
-        return RunFolder(tmp_path / study / "fine-tuning" / "RTE" / "runs", run, PPL)
+        return RunFolder(tmp_path / name / "fine-tuning" / "RTE" / "runs", run, PPL)
 
     folder("old").prepare()
     (tmp_path / "old").rename(tmp_path / "new")

@@ -283,7 +283,7 @@ def test_an_option_of_the_wrong_kind_is_named(tmp_path, folder, option, value, f
 @pytest.mark.parametrize("name", [*OUR_MODELS, *FAIRSEQ_MODELS])
 def test_every_name_of_the_list_is_built(tmp_path, folder, name, form):
     extra = {"encoder_normalize_before": True, "layernorm_embedding": False} if name == "roberta_prenorm" else {}
-    extra = MODERN if "modernbert" in name else extra
+    extra = MODERN if name.startswith("fast_modern") else extra
     torch.save(state_of(folder, form=form, arch=name, **extra), tmp_path / "model.pt")
     hub = RobertaHub.from_pretrained(tmp_path, data=folder)
     expected = "FastRobertaModel" if name in OUR_MODELS else "RobertaModel"

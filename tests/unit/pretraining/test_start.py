@@ -1,7 +1,5 @@
 """The model that a pretraining goes on from: its architecture and words, beside a recipe and what the user names."""
 
-import re
-
 import pytest
 import torch
 
@@ -11,10 +9,9 @@ from roberta_plugin.pretraining.plan import make_plan
 from roberta_plugin.pretraining.recipe import load
 from roberta_plugin.pretraining.request import Request, read_request
 from roberta_plugin.pretraining.settings import PretrainSettings
-from roberta_plugin.pretraining.start import find_start, with_start
+from roberta_plugin.pretraining.start import find_start
 from roberta_plugin.record import options_of
 from roberta_plugin.registry import START_CHANGES
-from tests.needed_extensions import needs
 from tests.refusals import refused
 from tests.tiny_conversions import exported, write_checkpoint
 from tests.tiny_tokenizers import train_tokenizer
@@ -154,22 +151,6 @@ def test_a_data_bin_of_other_words_is_refused(ours, other, tmp_path):
     )
     said = refused(message, start.in_words_of, other, tmp_path / "run", may_change=False)
     assert "give the text instead" in said
-
-
-@needs("vocabulary_change")
-def test_for_text_of_other_words_the_vocabulary_is_changed_once(ours, other, tmp_path, monkeypatch):
-    start = started(ours, tmp_path / "run")
-    changed = start.in_words_of(other, tmp_path / "run", may_change=True)
-    assert changed.checkpoint == tmp_path / "run" / "start" / "model.pt"
-    assert changed.vocabulary.symbols == Vocabulary.load(other / "dict.txt").symbols
-    assert re.search(r"\(from \S+ours: \d+ of them with their own rows, the others", changed.described())
-    assert with_start(["--lr", "1", f"--finetune-from-model={ours}"], changed)[-1] == str(changed.checkpoint)
-    monkeypatch.setattr(START_CHANGES, "_entries", {})  # from here on, the extension is not needed
-    again = start.in_words_of(other, tmp_path / "run", may_change=True)
-    assert again.checkpoint == changed.checkpoint
-    start.check_tokenizer(other, tmp_path / "run")
-    others = started(write_checkpoint(tmp_path / "others"), tmp_path / "run")
-    refused("was made of another model", others.in_words_of, other, tmp_path / "run", may_change=True)
 
 
 def test_without_a_change_of_vocabulary_other_tokenizers_are_refused_before_they_are_made(

@@ -80,7 +80,7 @@ def test_a_copy_of_older_code_is_told_with_what_the_command_can_do(tmp_path, mon
     grid, copy, said = grid_of(tmp_path), tmp_path / "out" / ".snapshots" / "0" / "code", []
     monkeypatch.setattr(sweep._Sweep, "train_here", lambda self, chosen: None)
     (copy / "roberta_plugin").mkdir(parents=True)
-    for code in (None, tmp_path / "out"):  # of a study or a fine-tuning, which have no --renew-code
+    for code in (None, tmp_path / "out"):  # of a procedure that trains by sweeps, without --renew-code
         settings = sweep.SweepSettings(grid=grid.path, output_dir=tmp_path / "out", code=code)
         sweep.train_grid(grid, settings, say=said.append)
     assert said == [

@@ -102,8 +102,8 @@ def test_a_number_is_given_or_found_by_the_answers_of_the_development_set():
     assert test.find("threshold", lambda: 0.9, is_labelled=True) == 0.3
     assert (valid.used, test.used) == ({"threshold": 0.3}, {"threshold": 0.3})
     for split in ("test", "held_out", "train"):
-        with pytest.raises(ValueError, match=rf"not on the split {split}: evaluate `valid` too, or give --null-thresh"):
-            Decisions(split).find("null_threshold", lambda: 0.9, is_labelled=True)
+        with pytest.raises(ValueError, match=rf"not on the split {split}: evaluate `valid` too, or give --made-limit"):
+            Decisions(split).find("made_limit", lambda: 0.9, is_labelled=True)
     with pytest.raises(ValueError, match=r"found by right answers, which the development set lacks: give --threshold"):
         Decisions("valid").find("threshold", lambda: 0.9, is_labelled=False)
 
