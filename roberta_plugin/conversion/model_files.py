@@ -65,7 +65,7 @@ def format_of(path: Path) -> str | None:
     if is_foreign and not is_own:  # config.json, perhaps beside a mark of another format
         return "huggingface"
     for each in found.values():
-        if each.why_not_alone:  # adapter_config.json without the model
+        if each.why_not_alone:  # a part of a model, without the rest
             raise ValueError(f"{path} {each.why_not_alone.format(path=path)}")
     return next(iter(found), None)
 

@@ -14,4 +14,4 @@ class MadeConfig(FineTuningConfig):
 
     classification_head_name: str = setting("made_head", "name of the new head in the checkpoint")
     made_layers: int = setting(0, "linear layers of the head", smallest=0)
-    made_switch: bool = setting(False, "a way to read the same texts")
+    made_switch: bool = setting(False, "a way to read the same texts", changes_input=True)
