@@ -2,10 +2,8 @@
 
 import io
 import json
-import os
 import re
 import shutil
-import signal
 import tarfile
 from pathlib import Path
 
@@ -15,7 +13,6 @@ import yaml
 from huggingface_hub import ModelCard, constants
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from roberta_plugin import files
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
 from roberta_plugin.cli.command import with_paths
@@ -28,6 +25,7 @@ from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.hub import RobertaHub
 from tests.refusals import refused
+from tests.stopped_commands import check_stopped_conversion
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_checkpoints import Payload
 from tests.tiny_conversions import exported, imported, opened, write_checkpoint
@@ -242,7 +240,6 @@ def test_a_damaged_checkpoint_is_named_on_every_road(tmp_path, damage, capsys):
         [*read, "--task-kind", "made", "--output", str(tmp_path / "out.csv")],
         ["export", str(folder), "--to", "huggingface", *written[:2]],
         ["import", str(folder), *written[2:4]],
-        ["tokenizer", "extend", "--checkpoint", str(folder), "--add", "haemo", *written[4:6]],
         ["finetune", "made", "--raw", str(tmp_path), "--model", str(folder), *written[6:8]],
     ]
     for arguments in roads:
@@ -355,25 +352,10 @@ def test_a_conversion_that_fails_leaves_the_earlier_one(ours, theirs, tmp_path, 
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
 
 
-@pytest.mark.parametrize("verb", ["export", "import", "extend"])
+@pytest.mark.parametrize("verb", ["export", "import"])
 def test_a_stopped_conversion_leaves_nothing_and_a_killed_one_only_until_the_next(ours, tmp_path, monkeypatch, verb):
-    """The hidden folder is a whole model."""
-    arguments = {
-        "export": ["export", str(ours), "--to", "huggingface"],
-        "import": ["import", str(ours)],
-        "extend": ["tokenizer", "extend", "--checkpoint", str(ours), "--add", "haemo"],
-    }[verb] + ["--output-dir", str(tmp_path / "out")]
-    monkeypatch.setattr(convert, "replace_folder", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
-    assert main(arguments) == 143
-    assert not list(tmp_path.iterdir())
-    with monkeypatch.context() as patch:
-        patch.setattr(files.shutil, "rmtree", lambda *_, **__: None)  # as SIGKILL leaves it
-        assert main(arguments) == 143
-    monkeypatch.undo()
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".out.") and (left / "conversion.json").is_file()
-    assert main(arguments) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    words = [verb, str(ours), *(["--to", "huggingface"] if verb == "export" else [])]
+    check_stopped_conversion(words, tmp_path, monkeypatch)
 
 
 def test_a_link_to_a_folder_stays_one(ours, tmp_path):

@@ -72,3 +72,8 @@ def test_an_evaluation_of_an_earlier_version_has_the_names_of_now(tmp_path, task
 )
 def test_a_former_name_chooses_the_same_score(kind, labels, former, name):
     assert kind_class(kind)({"labels": labels}).metric_named(former) == name
+
+
+def test_a_label_may_be_called_like_a_threshold():
+    assert is_score("f1_threshold") and is_score("f1_temperature")
+    assert not any(map(is_score, ("threshold", "temperature")))

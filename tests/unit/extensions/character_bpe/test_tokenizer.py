@@ -92,4 +92,4 @@ def test_a_file_of_another_format_and_too_few_ids_are_refused(content, tmp_path)
     refused(r"character_bpe\.json.*is not a character-level BPE", load_tokenizer, tmp_path)
     (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 20)
     few = {"vocab_size": 5, "folder": tmp_path}
-    refused("--vocab-size must be at least 20", train_tokenizer, "character_bpe", [tmp_path / "text.txt"], **few)
+    refused(r"--vocab-size must be at least \d+", train_tokenizer, "character_bpe", [tmp_path / "text.txt"], **few)

@@ -11,9 +11,9 @@ def model(tmp_path_factory):
     return str(write_predictor(tmp_path_factory.mktemp("masks") / "model", "fill_mask"))
 
 
-def test_texts_on_the_command_line_are_answered_also_after_options(model, capsys):
+def test_texts_on_the_command_line_are_answered_also_after_options(model, capfd):
     assert main(["fill-mask", model, "a<mask>", "--top-k", "1", "<mask>b"]) == 0
-    shown = capsys.readouterr()
+    shown = capfd.readouterr()
     assert shown.err == "" and [line[:11] for line in shown.out.splitlines()] == ['{"line": 1,', '{"line": 2,']
 
 

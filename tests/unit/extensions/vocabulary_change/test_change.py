@@ -21,6 +21,7 @@ from roberta_plugin.models.checkpoints import TOKENS
 from tests.hugging_face import import_transformers
 from tests.needed_extensions import with_kinds_of_extensions
 from tests.refusals import refused
+from tests.stopped_commands import check_stopped_conversion
 from tests.tiny_checkpoints import state_of
 from tests.tiny_conversions import exported, opened, write_checkpoint
 from tests.tiny_models import SWITCHED
@@ -229,3 +230,19 @@ def test_a_new_vocabulary_keeps_the_layers(tmp_path):
     grown = ("encoder.lm_head.weight", "encoder.sentence_encoder.embed_tokens.weight")
     assert all(len(after["model"][name]) > len(before["model"][name]) for name in grown)
     assert RobertaHub.from_pretrained(tmp_path / "more").model.cfg.feed_forward == "swiglu"
+
+
+def test_a_stopped_change_leaves_nothing_and_a_killed_one_only_until_the_next(tmp_path_factory, tmp_path, monkeypatch):
+    model = write_checkpoint(tmp_path_factory.mktemp("model"))
+    words = ["tokenizer", "extend", "--checkpoint", str(model), "--add", "haemo"]
+    check_stopped_conversion(words, tmp_path, monkeypatch)
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path, capsys):
+    model = write_checkpoint(tmp_path / "model")
+    state = torch.load(model / "model.pt", weights_only=False)
+    state["model"]["encoder.sentence_encoder.layers.1.fc1.weight"].fill_(torch.nan)
+    torch.save(state, model / "model.pt")
+    words = ["tokenizer", "extend", "--checkpoint", str(model), "--add", "haemo", "--output-dir", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert "fc1.weight holds NaN" in capsys.readouterr().err and not (tmp_path / "out").exists()

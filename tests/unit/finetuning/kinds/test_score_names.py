@@ -18,8 +18,8 @@ def test_a_damaged_evaluation_is_named(tmp_path):
 
 
 def test_a_label_may_be_called_like_a_threshold():
-    assert is_score("f1_threshold") and is_score("f1_temperature") and is_score("tuned_f1_thresh")
-    assert not any(map(is_score, ("threshold", "temperature", "best_f1_thresh")))
+    assert is_score("f1_made_limit") and is_score("tuned_f1_thresh")
+    assert not any(map(is_score, ("made_limit", "best_f1_thresh")))
     assert is_of_label("tuned_recall_LOC") and not is_of_label("macro_f1")
 
 
