@@ -159,7 +159,7 @@ def test_the_trunk_does_not_name_an_extension(name):
     assert len(found) <= LEAKS.get(name, 0), found
 
 
-def tests_that_name(name):
+def trunk_tests_that_name(name):
     """Files with tests of the trunk that name an extension in code."""
     tests, words = REPOSITORY / "tests", words_of(name)
     paths = [path for part in ("unit", "parity", "integration") for path in (tests / part).rglob("*.py")]
@@ -170,7 +170,7 @@ def tests_that_name(name):
 
 @pytest.mark.parametrize("name", EXTENSIONS)
 def test_the_tests_of_the_trunk_do_not_name_an_extension(name):
-    found = tests_that_name(name)
+    found = trunk_tests_that_name(name)
     assert len(found) <= TEST_LEAKS.get(name, 0), found
 
 
