@@ -171,6 +171,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="also write the tables to this file (Markdown)")
     parser.add_argument("--method", choices=("pll", "pll-word-l2r", "unmasked"), help="default: pll, zorro: unmasked")
     parser.add_argument("--limit", type=int, help="only the first pairs of each paradigm, for a quick look")
+    parser.add_argument("--lowercase", action="store_true", help="for models that were trained on lower case alone")
     parser.add_argument("--tokenizer", help="folder with dict.txt and the tokenizer's files, if not those of the model")
     parser.add_argument("--device", help="default: a GPU if there is one")
     parser.add_argument("--precision", default="fp32", help="bf16 and int8 are faster where the processor has them")
@@ -186,6 +187,11 @@ def main() -> None:
 def report(args: argparse.Namespace) -> str:
     """The tables of all models beside the published numbers; also written, if a file is named."""
     paradigms = read_paradigms(args.benchmark, args.data, limit=args.limit)
+    if args.lowercase:
+        paradigms = [
+            paradigm._replace(pairs=[(good.lower(), bad.lower()) for good, bad in paradigm.pairs])
+            for paradigm in paradigms
+        ]
     method = args.method or METHODS[args.benchmark]
     options = {"precision": args.precision, "device": usable_device(args.device)}
     columns: dict[str, dict[str, Any]] = {}
@@ -204,7 +210,8 @@ def report(args: argparse.Namespace) -> str:
     phenomena = [ALL, *dict.fromkeys(sorted(paradigm.phenomenon for paradigm in paradigms))]
     text = "\n".join(
         [
-            f"{args.benchmark}, {num_pairs:,} pairs, scored by {method} in {args.precision}: pairs right in percent. "
+            f"{args.benchmark}, {num_pairs:,} pairs, scored by {method} in {args.precision}"
+            f"{' in lower case' if args.lowercase else ''}: pairs right in percent. "
             "Ties are wrong; guessing gives 50.\n",
             *remarks,
             table(phenomena, {**columns, **beside}),

@@ -84,6 +84,18 @@ def test_numbers_equal_a_loop_over_the_hub(benchmark, method, model, tmp_path, m
     assert (tmp_path / "out.md").read_text() == printed
 
 
+def test_lowercase_scores_the_sentences_in_lower_case(model, tmp_path, monkeypatch, capsys):
+    upper = [(good.upper(), bad.upper()) for good, bad in PAIRS]
+    folder = write_pairs(tmp_path / "pairs", "zorro", upper)
+    score("zorro", folder, model, "--lowercase", "--limit", "3", monkeypatch=monkeypatch)
+    printed = capsys.readouterr().out
+    hub = RobertaHub.from_pretrained(model)
+    right = [
+        hub.score(good.lower(), "unmasked").score > hub.score(bad.lower(), "unmasked").score for good, bad in upper
+    ]
+    assert rows_of(printed)["case-00"] == [f"{100 * np.mean(right):.1f}", "3"] and "fp32 in lower case:" in printed
+
+
 @pytest.mark.parametrize(
     ("benchmark", "content", "message"),
     [

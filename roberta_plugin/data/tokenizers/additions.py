@@ -135,6 +135,8 @@ class TokenizerWithAdditions:
 
     def encode_lines(self, lines: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Ids of all lines back to back, and the number of ids of each line."""
+        if not self.tokens and not self.composes:  # then a line is one part
+            return self.base.encode_lines([f" {line}" if line and self._needs_space(line) else line for line in lines])
         parts = [list(self._parts(line)) for line in lines]
         flat, sizes = self.base.encode_lines([part.text for line in parts for part in line if part.token < 0])
         texts = iter(np.split(flat, np.cumsum(sizes)[:-1]))

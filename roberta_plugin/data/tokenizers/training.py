@@ -38,6 +38,7 @@ from roberta_plugin.data.text_inputs import (
 from roberta_plugin.data.text_inputs_files import BadLineError, TextInput
 from roberta_plugin.data.text_inputs_tables import groups_of
 from roberta_plugin.data.tokenizers import file_names
+from roberta_plugin.data.tokenizers.additions import with_additions
 from roberta_plugin.data.tokenizers.base import MADE_UP, UNKNOWN, Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
@@ -108,6 +109,12 @@ class TokenizerSettings(InputSettings):
         goes_with={"kind": lambda: tuple(kind for kind, entry in TOKENIZERS.items() if entry.has_frequency)},
         default_text=MIN_FREQUENCY,
         smallest=1,
+    )
+    add_prefix_space: bool = setting(
+        False,
+        "of byte-level BPE: put a space in front of each text, so that a word is the same token at the beginning as "
+        "elsewhere (BabyBERTa)",
+        goes_with={"kind": ("byte_level_bpe",)},
     )
     no_progress: bool = setting(False, "show no progress")
     overwrite: bool = setting(False, "replace an existing tokenizer")
@@ -205,7 +212,7 @@ def _sample_of(settings: TokenizerSettings) -> TextSample:
     return sample
 
 
-def train_byte_level_bpe(sample: TextSample, settings: TokenizerSettings) -> ByteLevelBpe:
+def train_byte_level_bpe(sample: TextSample, settings: TokenizerSettings) -> Tokenizer:
     """Merges of the most frequent pairs, from single bytes on."""
     from tokenizers import Tokenizer as HuggingFaceTokenizer
     from tokenizers import models, pre_tokenizers, trainers
@@ -213,7 +220,7 @@ def train_byte_level_bpe(sample: TextSample, settings: TokenizerSettings) -> Byt
     if settings.vocab_size < len(BYTE_CHARACTERS):
         raise ValueError(f"--vocab-size must be at least 256, the number of bytes, got {settings.vocab_size}.")
     trained = HuggingFaceTokenizer(models.BPE())
-    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=settings.add_prefix_space)
     trainer = trainers.BpeTrainer(
         vocab_size=settings.vocab_size,
         min_frequency=settings.min_frequency or MIN_FREQUENCY,
@@ -224,9 +231,9 @@ def train_byte_level_bpe(sample: TextSample, settings: TokenizerSettings) -> Byt
     with Progress("read", sample.num_bytes, is_shown=not settings.no_progress) as bar:
         trained.train_from_iterator(sample.lines(progress=bar), trainer)
     model = json.loads(trained.to_str())["model"]
-    return ByteLevelBpe(
-        sorted(model["vocab"], key=model["vocab"].__getitem__), [(first, second) for first, second in model["merges"]]
-    )
+    pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    tokenizer = ByteLevelBpe(pieces, [(first, second) for first, second in model["merges"]])
+    return with_additions(tokenizer, [], add_prefix_space=settings.add_prefix_space)
 
 
 def train_sentencepiece(sample: TextSample, settings: TokenizerSettings) -> SentencePiece:

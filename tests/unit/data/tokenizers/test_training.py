@@ -61,6 +61,23 @@ def test_training_again_from_an_archive_or_a_sample_of_all_the_text_gives_the_sa
             assert (tmp_path / other / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
 
 
+def test_with_a_space_in_front_words_are_the_same_at_the_beginning(text_file, tmp_path):
+    made = trained(text_file, tmp_path / "bpe", 300, add_prefix_space=True)
+    opened = load_tokenizer(tmp_path / "bpe")
+    for tokenizer in (made, opened):
+        lines = ["the cat sat", "", " the cat sat", "cat"]
+        ids, lengths = tokenizer.encode_lines(lines)
+        assert ids.tolist() == [number for line in lines for number in tokenizer.encode(line)]
+        assert lengths.tolist() == [len(tokenizer.encode(line)) for line in lines] and lengths[1] == 0
+        assert tokenizer.encode("the cat sat") == tokenizer.encode(" the cat sat")
+        assert tokenizer.encode("cat") == tokenizer.encode("the cat")[-len(tokenizer.encode("cat")) :]
+    counted = Vocabulary.load(tmp_path / "bpe" / "dict.txt").counts
+    (of_the,) = Vocabulary.load(tmp_path / "bpe" / "dict.txt").tokenizer_to_model(made)[made.encode("the")]
+    assert counted[of_the] == 20 * 4, "the first word of a line, too"
+    plain = trained(text_file, tmp_path / "plain", 300)
+    assert plain.encode("the cat sat") != plain.encode(" the cat sat")
+
+
 def test_refuses_fewer_ids_than_bytes(text_file, tmp_path):
     refused(r"--vocab-size .* 256", trained, text_file, tmp_path / "bpe", 200)
 
