@@ -26,7 +26,7 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of
 from roberta_plugin.finetuning.kinds import error_metrics
 from roberta_plugin.finetuning.kinds.base import Kind
-from roberta_plugin.finetuning.kinds.score_names import is_score, untuned
+from roberta_plugin.finetuning.kinds.score_names import current_table, is_score, untuned
 from roberta_plugin.finetuning.kinds.usage import Exported
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.json_files import read_json
@@ -274,7 +274,7 @@ def _evaluation(model: PortableModel) -> str:
     path = output_dir / "results" / "results.md"
     if not path.is_file():
         return ""
-    table = re.sub(r"^#", "###", path.read_text(encoding="utf-8").strip(), flags=re.MULTILINE)
+    table = re.sub(r"^#", "###", current_table(path.read_text(encoding="utf-8")).strip(), flags=re.MULTILINE)
     own = {
         f"{split}, {name}": f"{value:{'.4g' if name in error_metrics() else '.1f'}}"
         for split, (metrics, num_runs) in _results(model).items()

@@ -28,6 +28,7 @@ _SCORES = ("median", "ensemble", "baseline", "tf_idf")  # in an evaluation
 _LIMIT = "_thresh"  # of the threshold itself, as in best_f1_thresh
 _FORMER = {"exact": "exact_match", "tuned_exact": "best_exact_match", "tuned_threshold": "threshold"}
 _OF_POSITIVE = re.compile(r"((?:tuned_)?(?:f1|acc_and_f1|average_precision)) \((.*)\)", re.DOTALL)
+_ROW = re.compile(r"(?P<before>\| [^|]* \| [^|]* \| )(?P<name>.*?)(?P<after> \| [^|]* \| [^|]* to [^|]* \|.*)")
 _EXACT = re.compile(r"((?:tuned_|best_|HasAns_|NoAns_)?)exact((?:_thresh)?)")
 
 
@@ -96,6 +97,17 @@ def current_evaluation(content: Mapping[str, Any]) -> dict[str, Any]:
     if selection:
         content["selection"] = _current_result(str(selection), ensemble)
     return {**content, **({"details": details} if details else {})}
+
+
+def current_table(table: str) -> str:
+    """A table of results (results.md), also of an earlier version, with the names of now in its third column."""
+    rows = [_ROW.fullmatch(line) for line in table.split("\n")]
+    names = [row["name"] for row in rows if row]
+    lines = [
+        f"{row['before']}{_current_result(row['name'], names)}{row['after']}" if row else line
+        for row, line in zip(rows, table.split("\n"), strict=True)
+    ]
+    return "\n".join(line for place, line in enumerate(lines) if not rows[place] or line not in lines[:place])
 
 
 def _current_result(name: str, others: Collection[str]) -> str:

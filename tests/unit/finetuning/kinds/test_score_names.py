@@ -6,8 +6,27 @@ import pytest
 
 from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.finetuning.benchmarks import all_tasks, benchmark_of
-from roberta_plugin.finetuning.kinds.score_names import find_score, in_record, is_of_label, is_score, tuned, untuned
+from roberta_plugin.finetuning.kinds.score_names import (
+    current_table,
+    find_score,
+    in_record,
+    is_of_label,
+    is_score,
+    tuned,
+    untuned,
+)
 from roberta_plugin.launch.run_folder import Metric, metric_in_log
+
+
+def test_a_table_of_an_earlier_version_that_a_card_shows_has_the_names_of_now():
+    head = "| task | split | metric | median | min to max | runs |\n| --- | --- | --- | --- | --- | --- |\n"
+    row, said = (
+        "| custom | valid | {} | 66.7 | 60.1 to 70.0 | 2 |\n",
+        "\n- custom, valid: TF-IDF is as good (f1_a 75.0).\n",
+    )
+    former = head + row.format("accuracy") + row.format("f1 (a)") + row.format("f1_a") + said
+    assert current_table(former) == head + row.format("accuracy") + row.format("f1") + said
+    assert current_table(current_table(former)) == current_table(former)
 
 
 def test_a_damaged_evaluation_is_named(tmp_path):
