@@ -193,10 +193,10 @@ def our_answers(model: PortableModel, ours: Any, ids: Tensor) -> Sequence[Tensor
     return [out] if isinstance(out, Tensor) else list(out)
 
 
-def rows_of_texts(model: PortableModel, longest: int) -> list[list[int]]:
+def rows_of_texts(model: PortableModel, longest: int, *, prompt: str = "") -> list[list[int]]:
     """The ids of each text with the special symbols around it."""
     encoder = Encoder(model.tokenizer, model.vocabulary)
-    return [encoder.join(encoder.ids(text.strip()), max_length=longest).tolist() for text in TEXTS]
+    return [encoder.join(encoder.ids(f"{prompt}{text}".strip()), max_length=longest).tolist() for text in TEXTS]
 
 
 def check_same(found: Tensor, wanted: Tensor, folder: Path, what: str) -> None:

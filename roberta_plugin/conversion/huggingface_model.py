@@ -166,9 +166,9 @@ def to_config(
         config[identity.DECISIONS] = model.decides_by
     if model.text_layout.long_texts is not None:
         config[TEXTS] = asdict(model.text_layout)
-    settings, recorded = identity.read_record(model.state).get("settings") or {}, model.head.facts.recorded
-    if recorded and all(name in settings for name in recorded):
-        config[kind] = {name: settings[name] for name in recorded}
+    settings, facts = identity.read_record(model.state).get("settings") or {}, model.head.facts
+    if facts.recorded and all(name in settings for name in facts.recorded):
+        config[kind] = {name: settings[name] for name in (*facts.recorded, *facts.also_recorded) if name in settings}
     return config
 
 
@@ -200,10 +200,10 @@ def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, An
     Raises:
         ValueError: if no export of ours could have written an entry.
     """
-    of_kinds = {name: kind.recorded for name, kind in formats().items() if kind.recorded}
+    of_kinds = {name: kind for name, kind in formats().items() if kind.recorded}
     checks: dict[str, Callable[[dict[str, Any]], bool]] = {
         **_ENTRIES,
-        **{name: partial(_are_recorded, recorded) for name, recorded in of_kinds.items()},
+        **{name: partial(_are_recorded, kind) for name, kind in of_kinds.items()},
     }
     entries = {name: config[name] for name in checks if config.get(name) is not None}
     check_task(entries.get(REMEMBERED), path)
@@ -318,9 +318,11 @@ _ENTRIES: dict[str, Callable[[dict[str, Any]], bool]] = {
 }
 
 
-def _are_recorded(recorded: Mapping[str, Callable[[Any], bool]], entry: dict[str, Any]) -> bool:
+def _are_recorded(kind: Any, entry: dict[str, Any]) -> bool:
     """True if an entry of a kind has its settings (`Kind.recorded`)."""
-    return entry.keys() == recorded.keys() and all(recorded[name](value) for name, value in entry.items())
+    checks = {**kind.recorded, **kind.also_recorded}
+    has_all = kind.recorded.keys() <= entry.keys() <= checks.keys()
+    return has_all and all(checks[name](value) for name, value in entry.items())
 
 
 def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[str, ...]]:

@@ -1,6 +1,7 @@
 """Vectors of texts, which are near each other if the texts mean the same.
 
 kind               a text -> a vector
+prompts            what some models read in front of a text
 similarity         vectors -> cosines, and the ranks of right texts
 dataset            batches
 hub                methods of RobertaHub
@@ -21,7 +22,7 @@ EXTENSION = Extension(
             ".kind:Embedding",
             "text [text_pair]",
             training=".training:EmbeddingTraining",
-            options=("pooling", "normalize"),
+            options=("pooling", "normalize", "prompt_name"),
             is_own=True,
             shared_options=("decimal",),
             option_words={"text_pair_column": "the text that is near", "label_column": "the score of a pair"},

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from roberta_plugin.extensions.embeddings import similarity
+from roberta_plugin.extensions.embeddings.prompts import DEFAULT, PROMPTS, are_prompts, find_prompt
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.bag_of_words import tf_idf
@@ -41,7 +42,7 @@ from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, inputs_of, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
-from roberta_plugin.finetuning.records import column_of, number_in, number_remedy, text_of
+from roberta_plugin.finetuning.records import as_read, column_of, number_in, number_remedy, text_of
 from roberta_plugin.models.heads import Pooling
 from roberta_plugin.record import differences, listed, refuse
 from roberta_plugin.tables import Row, named_format, scan_table, short
@@ -80,6 +81,10 @@ class Embedding(TableKind):
         "pooling": lambda value: value in get_args(Pooling),
         "normalize": lambda value: isinstance(value, bool),
         "max_length": is_length,
+    }
+    also_recorded: ClassVar[Mapping[str, Callable[[Any], bool]]] = {
+        PROMPTS: are_prompts,
+        DEFAULT: lambda value: isinstance(value, str),
     }
     fields: ClassVar[tuple[str, ...]] = ("text", "text_pair")
     baseline_name = "the cosine of TF-IDF"
@@ -127,6 +132,11 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
         return bool(self.settings.get("normalize")) or (self.is_answering and self.options.normalize)
 
     @property
+    def prompt(self) -> str:
+        """What stands in front of each text of an answer."""
+        return find_prompt(self.settings, self.options.prompt_name)
+
+    @property
     def is_scored(self) -> bool:
         """True if pairs have scores."""
         return bool(self.settings["label_column"])
@@ -165,6 +175,8 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
     def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
         """The vectors of texts, or the cosines of pairs. Texts that are too long are cut."""
         apart = [(text,) for texts in questions for text in texts] if self.is_trained else list(questions)
+        if prompt := self.prompt:
+            apart = [(as_read(prompt + first, "stripped"), *others) for first, *others in apart]
         inputs = inputs_of(apart, self.hub.codec.encoder, TextLayout(max_length=self.max_length))
         vectors = self.hub.pooled(
             [each.sequences[0] for each in inputs],

@@ -68,3 +68,9 @@ class EmbeddingPredictOptions(Checked):
         "or mean)",
     )
     normalize: bool = setting(False, "embeddings: give vectors the length 1, if they do not have it from training")
+    prompt_name: str | None = setting(
+        None,
+        "embeddings: which of the model's prompts to put in front of each text, such as query (default: the model's "
+        "own default, or none)",
+        metavar="NAME",
+    )

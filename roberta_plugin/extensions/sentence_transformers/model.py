@@ -90,8 +90,8 @@ def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard
             "model_args": arguments_without_pooler(model),
         },
         "config_sentence_transformers.json": {
-            "prompts": {},
-            "default_prompt_name": None,
+            "prompts": settings.get("prompts") or {},
+            "default_prompt_name": settings.get("default_prompt_name"),
             "similarity_fn_name": "cosine",
         },
     }
@@ -101,14 +101,17 @@ def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard
 
 
 def compare_vectors(model: PortableModel, folder: Path) -> None:
-    """Compare the vectors of texts with sentence-transformers."""
+    """Compare the vectors of texts with sentence-transformers, also with the first of the model's prompts."""
+    settings = identity.read_record(model.state)["settings"]
+    prompts = ["", *filter(None, (settings.get("prompts") or {}).values())][:2]
     with other_program():
         from sentence_transformers import SentenceTransformer
 
         own = {"attn_implementation": KERNELS}
         theirs = SentenceTransformer(str(folder), device="cpu", model_kwargs=own, **UNTRUSTED)
-        wanted = theirs.encode(list(TEXTS), convert_to_tensor=True)
-    rows = rows_of_texts(model, int(identity.read_record(model.state)["settings"]["max_length"]))
+        wanted = torch.cat([theirs.encode(list(TEXTS), prompt=each, convert_to_tensor=True) for each in prompts])
+    longest = int(settings["max_length"])
+    rows = [row for prompt in prompts for row in rows_of_texts(model, longest, prompt=prompt)]
     ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=model.vocabulary.pad_id)
     pooling, is_normalized = model.vectors
     found = pool(our_answers(model, build(model), ids)[0], ids != model.vocabulary.pad_id, pooling)

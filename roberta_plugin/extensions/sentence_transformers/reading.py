@@ -4,7 +4,7 @@ modules.json                           the parts of the model, in order
 1_Pooling/config.json                  mean, <s> (cls) or max
 2_Normalize                            if vectors have the length 1
 sentence_bert_config.json              most tokens of a text
-config_sentence_transformers.json      vectors are compared by their cosine
+config_sentence_transformers.json      prompts; vectors are compared by their cosine
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ CROSS_ENCODER: Table = {  # the same file of a model with a head for classes or 
     "modality_config": only({"text": {"method": "forward", "method_output_name": "logits"}}),
 }
 SENTENCE_TRANSFORMERS: Table = {
-    **known("prompts model_type __version__"),
-    "default_prompt_name": only(None),
+    **known("prompts default_prompt_name model_type __version__"),
     "similarity_fn_name": noted(
         "vectors are the answers here, and an export compares them by their cosine", "cosine", None
     ),
@@ -62,6 +61,7 @@ _LEGACY_POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_USUAL_PROMPTS = ("query", "document")  # of every model, empty unless a file says otherwise
 _ENCODER_ALONE = "Use it with sentence-transformers, or delete modules.json to read only the encoder."
 
 
@@ -86,8 +86,8 @@ def is_inside(part: str) -> bool:
     return not path.is_absolute() and ".." not in path.parts and ":" not in part
 
 
-def _pooling(folder: Path, part: str) -> tuple[str, list[str]]:
-    """The pooling of the Pooling part of modules.json, and notes."""
+def _pooling(folder: Path, part: str) -> tuple[str, bool, list[str]]:
+    """The pooling of the Pooling part of modules.json, if it includes prompts, and notes."""
     file = folder / part / "config.json"
     how = read_json(file, keys=(), remedy=COPY)
     if how is None:
@@ -106,7 +106,7 @@ def _pooling(folder: Path, part: str) -> tuple[str, list[str]]:
             f"{file}: the pooling is {' and '.join(map(str, modes)) or 'not given'}, and only {', '.join(_POOLINGS)} "
             f"is read here. {_ENCODER_ALONE}"
         )
-    return _POOLINGS[modes[0]], notes
+    return _POOLINGS[modes[0]], how.get("include_prompt") is not False, notes
 
 
 def _read_parts(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -134,14 +134,16 @@ def _read_parts(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
         )
     settings: dict[str, Any] = {}
     notes: list[str] = []
+    are_pooled = not is_cross_encoder
     if not is_cross_encoder:
-        pooling, notes_of_pooling = _pooling(folder, dict(modules)["Pooling"])
+        pooling, are_pooled, notes_of_pooling = _pooling(folder, dict(modules)["Pooling"])
         settings |= {"pooling": pooling, "normalize": "Normalize" in names}
         notes += notes_of_pooling
     if found is None:
         notes.append(f"{folder} has no {where.name}: prompts for texts, if the model has any, are not known.")
     lengths, notes_of_lengths = _read_lengths(folder, CROSS_ENCODER if is_cross_encoder else SENTENCE_BERT)
-    return {**settings, **lengths}, [*notes, *notes_of_lengths, *_check_prompts(content, where)]
+    prompts, notes_of_prompts = _read_prompts(content, where, are_pooled=are_pooled)
+    return {**settings, **lengths, **prompts}, [*notes, *notes_of_lengths, *notes_of_prompts]
 
 
 def _read_modules(path: Path) -> list[tuple[str, str]]:
@@ -183,19 +185,33 @@ def _read_lengths(folder: Path, fields: Table) -> tuple[dict[str, Any], list[str
     return settings, notes
 
 
-def _check_prompts(content: dict[str, Any], where: Path) -> list[str]:
-    """Notes on the fields of config_sentence_transformers.json; refuses a default prompt, unless it is empty."""
-    prompts = {name: text for name, text in (content.get("prompts") or {}).items() if text}
-    default = content.get("default_prompt_name")
-    notes = check_fields(
-        {**content, "default_prompt_name": default if default in prompts else None},
-        SENTENCE_TRANSFORMERS,
-        where,
-        remedy="Make it null, and write the prompt in front of each text.",
+def _read_prompts(content: dict[str, Any], where: Path, *, are_pooled: bool) -> tuple[dict[str, Any], list[str]]:
+    """The prompts of config_sentence_transformers.json, as settings of the model, and notes.
+
+    Raises:
+        ValueError: if they are not texts, or the default is not one of them.
+    """
+    notes = check_fields(content, SENTENCE_TRANSFORMERS, where, remedy=_ENCODER_ALONE)
+    prompts, default = content.get("prompts") or {}, content.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise ValueError(f"{where}: prompts must be texts by their names, got {prompts!r:.80}. {_ENCODER_ALONE}")
+    if default is not None and default not in (*prompts, *_USUAL_PROMPTS):
+        raise ValueError(
+            f"{where}: default_prompt_name is {default!r}, and prompts has only {', '.join(prompts) or 'none'}. Make "
+            "it null, or one of them."
+        )
+    named = {name: text for name, text in prompts.items() if text}
+    if not named:
+        return {}, notes
+    if not are_pooled:
+        notes.append(f"{where} has prompts, which are not followed, because its pooling leaves them out: {named}.")
+        return {}, notes
+    begin = f" {default!r} is put in front of texts for which no other one is named." if default in named else ""
+    notes.append(
+        f"{where} has prompts: {named}. `roberta predict --prompt-name NAME` and `embed(texts, prompt_name=NAME)` put "
+        f"one in front of each text; trainings read texts as they are.{begin}"
     )
-    if prompts:
-        notes = [*notes, f"{where} has prompts, which are not followed: write them in front of texts: {prompts}."]
-    return notes
+    return {"prompts": prompts, **({"default_prompt_name": default} if default in named else {})}, notes
 
 
 def named_files(folder: Path) -> set[str]:

@@ -165,6 +165,8 @@ class Kind(ScoredKind, ABC):
     hugging_face: ClassVar[HuggingFace | None] = None
     """None: Hugging Face has no class for it."""
     recorded: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
+    also_recorded: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
+    """The same of settings that a model may lack."""
     """Settings that an export has in config.json, in an entry with the name of the kind -> True for possible values."""
     fields: ClassVar[tuple[str, ...]] = ("text",)
     """Fields of a record that --text-column and --text-pair-column stand for."""

@@ -449,12 +449,17 @@ def test_other_parts_and_prompts_are_refused_or_named(theirs, tmp_path):
     vectors_model(theirs, tmp_path / "dense", more=[modules.Dense(24, 8)])
     refused(r"modules\.json names Dense, and only a Transformer with one Pooling", read_any, tmp_path / "dense")
     prompts = {"query": "query: ", "document": ""}
-    vectors_model(theirs, tmp_path / "default", prompts=prompts, default_prompt_name="query")
-    refused(r"default_prompt_name is 'query', .*write the prompt in front", read_any, tmp_path / "default")
     vectors_model(theirs, tmp_path / "prompts", prompts=prompts, similarity_fn_name="dot", truncate_dim=8)
     said = " ".join(read_any(tmp_path / "prompts").notes)
-    assert all(each in said for each in ("has prompts, which are not followed", "_name is 'dot'", "truncate_dim is 8"))
+    assert all(each in said for each in ("has prompts: {'query': 'query: '}", "_name is 'dot'", "truncate_dim is 8"))
+    sentence = "config_sentence_transformers.json"
     for name, content, message in (
+        (sentence, {"prompts": ["query: "]}, "prompts must be texts by their names"),
+        (
+            sentence,
+            {"prompts": {"a": "b"}, "default_prompt_name": "c"},
+            "default_prompt_name is 'c', and prompts has only",
+        ),
         ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case is True"),
         ("modules.json", [{"type": "x.Transformer", "path": ""}], r"names x\.Transformer, and only a"),
         (
@@ -475,6 +480,37 @@ def test_other_parts_and_prompts_are_refused_or_named(theirs, tmp_path):
         (folder / name).write_text(json.dumps(content))
         refused(message, read_any, folder)
         (folder / name).write_text(before)
+
+
+@pytest.mark.parametrize("default", [None, "passage"])
+def test_prompts_of_sentence_transformers_are_put_in_front_of_texts_on_all_roads(theirs, tmp_path, default):
+    prompts = {"query": "good: ", "passage": "so bad: "}
+    model = vectors_model(theirs, tmp_path / "theirs", prompts=prompts, default_prompt_name=default)
+    texts = TEXTS[:3]
+    expected = {name: model.encode(texts, prompt_name=name) for name in (*prompts, "document", None)}
+    assert np.abs(expected["query"] - expected["document"]).max() > 0.01
+    imported(tmp_path / "theirs", tmp_path / "ours")
+    for to in ("huggingface", "sentence-transformers"):
+        exported(tmp_path / "ours", tmp_path / to, to)
+        imported(tmp_path / to, tmp_path / f"{to} back")
+    again = sentence_transformers.SentenceTransformer(str(tmp_path / "sentence-transformers"), device="cpu")
+    assert again.prompts.items() >= prompts.items() and again.default_prompt_name == default
+    for folder in ("theirs", "ours", "huggingface back", "sentence-transformers back"):
+        hub = RobertaHub.from_pretrained(tmp_path / folder)
+        for name, wanted in expected.items():
+            np.testing.assert_allclose(hub.embed(texts, prompt_name=name).numpy(), wanted, atol=1e-5)
+            settings = PredictSettings(model=tmp_path / folder, prompt_name=name)
+            found = [each["embedding"] for each in iterate_predictions(settings, [{"text": text} for text in texts])]
+            np.testing.assert_allclose(found, wanted, atol=1e-5)
+    refused(
+        "prompt_name other: the model has no prompt of this name, it has .*query", hub.embed, texts, prompt_name="other"
+    )
+
+
+def test_prompts_that_pooling_leaves_out_are_not_followed_and_said_so(theirs, tmp_path):
+    vectors_model(theirs, tmp_path / "theirs", prompts={"query": "good: "})
+    folder = changed(tmp_path / "theirs", "1_Pooling/config.json", tmp_path, {"include_prompt": False})
+    assert "which are not followed, because its pooling leaves them out" in " ".join(read_any(folder).notes)
 
 
 def test_a_folder_of_sentence_transformers_is_asked_for_what_it_was_made_for(theirs, tmp_path):
