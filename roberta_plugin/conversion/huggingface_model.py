@@ -166,9 +166,10 @@ def to_config(
         config[identity.DECISIONS] = model.decides_by
     if model.text_layout.long_texts is not None:
         config[TEXTS] = asdict(model.text_layout)
-    settings, facts = identity.read_record(model.state).get("settings") or {}, model.head.facts
-    if facts.recorded and all(name in settings for name in facts.recorded):
-        config[kind] = {name: settings[name] for name in (*facts.recorded, *facts.also_recorded) if name in settings}
+    settings, of_kind = identity.read_record(model.state).get("settings") or {}, model.head.facts
+    if of_kind.recorded and all(name in settings for name in of_kind.recorded):
+        names = (*of_kind.recorded, *of_kind.also_recorded)
+        config[kind] = {name: settings[name] for name in names if name in settings}
     return config
 
 
