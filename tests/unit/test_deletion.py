@@ -1,7 +1,7 @@
 """Each extension can be deleted: without its folder the rest is imported, shows its help, and does not know its name.
 
-Nor do the tests of the trunk, which use the extension of `tests/made_extension`: they pass without any of the folders, as
-`--slow` shows in a copy without all of them, and in one without each.
+Nor do the tests of the trunk, which use the extension of `tests/made_extension`: those of `MOST_CONCERNED` pass in a copy
+without all of the folders; `--slow` runs all unit tests there, and in a copy without each.
 """
 
 import ast
@@ -174,6 +174,26 @@ def test_the_tests_of_the_trunk_do_not_name_an_extension(name):
     assert len(found) <= TEST_LEAKS.get(name, 0), found
 
 
+MOST_CONCERNED = (
+    "cli/test_prepare.py",
+    "cli/test_roads.py",
+    "conversion/test_convert.py",
+    "conversion/test_portable.py",
+    "criterions/test_finetuning.py",
+    "experiments/test_evaluation.py",
+    "experiments/test_finetuning_plan.py",
+    "fairseq_workarounds/test_resuming.py",
+    "finetuning/kinds/test_kinds.py",
+    "finetuning/test_prepared.py",
+    "finetuning/test_starting_head.py",
+    "hub/test_interface.py",
+    "prediction/test_predict.py",
+    "tasks/test_finetuning.py",
+    "test_option_slices.py",
+)
+"""Files of the trunk's unit tests that go through kinds, heads, benchmarks and formats, whoever registers them."""
+
+
 def check_tests_of_the_trunk(package, folder, *words):
     """Check that the unit tests of the trunk pass with a copy of the package; `words` are further arguments of pytest."""
     tests = folder / "tests"
@@ -195,12 +215,18 @@ def check_tests_of_the_trunk(package, folder, *words):
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-@pytest.mark.slow
-def test_without_all_extensions_the_tests_of_the_trunk_pass(tmp_path):
+@pytest.mark.parametrize("chosen", [MOST_CONCERNED, pytest.param(("",), marks=pytest.mark.slow)], ids=["most", "all"])
+def test_without_all_extensions_the_tests_of_the_trunk_pass(tmp_path, chosen):
     package = tmp_path / "package" / "roberta_plugin"
-    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", *EXTENSIONS))
+    ignored = shutil.ignore_patterns("__pycache__")
+
+    def without_extensions(folder, names):
+        own = EXTENSIONS if Path(folder) == PACKAGE / "extensions" else ()
+        return {*ignored(folder, names), *own}
+
+    shutil.copytree(PACKAGE, package, ignore=without_extensions)
     assert [path.name for path in package.glob("extensions/*")] == ["__init__.py"]
-    check_tests_of_the_trunk(package, tmp_path, "tests/unit")
+    check_tests_of_the_trunk(package, tmp_path, *(f"tests/unit/{name}" for name in chosen))
 
 
 @pytest.mark.slow

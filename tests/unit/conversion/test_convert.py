@@ -463,12 +463,7 @@ def test_the_commands_do_the_same(ours, theirs, tmp_path, capsys):
     assert "There is no" in capsys.readouterr().err
 
 
-SETTINGS = [
-    5,
-    {"task": "made"},
-    {"task": "os.system", "settings": {}},
-    {"task": "made", "settings": {"max_length": -1}},
-]
+SETTINGS = [5, {"task": "made"}, {"task": "made", "settings": 3}, {"task": "made", "settings": {"max_length": -1}}]
 NUMBERS = [0.5, {"threshold": 1.5}, {"temperature": 0.0}, {"threshold": "0.5"}, {"labels": 0.5}]
 
 
@@ -477,6 +472,11 @@ def test_settings_of_a_training_and_numbers_that_no_export_writes_are_refused(th
     for entry in entries:
         change_config(theirs, **{field: entry})
         refused(rf"config\.json: {field} was not written by an export: delete the entry", opened, theirs)
+
+
+def test_a_task_that_is_not_installed_is_named_and_not_imported(theirs):
+    change_config(theirs, fine_tuned_on={"task": "os.system", "settings": {}})
+    refused(r"config\.json: There is no fine-tuning task 'os\.system'; there are .*made", opened, theirs)
 
 
 def test_camemberts_symbols_change_places():
