@@ -19,7 +19,8 @@ def publish(reports: Sequence[Path], repository: Path) -> Path:
     """Write the results file and both rows; the file.
 
     Raises:
-        ValueError: for a rehearsal, for reports of several GPUs, or without a table of base with all sides.
+        ValueError: for a rehearsal, for reports of several GPUs, without a table of base with all sides, or for a page
+            that has no place for the row; nothing is written then.
     """
     text = "\n".join(path.read_text().strip() + "\n" for path in reports)
     gpus = set(_GPU.findall(text))
@@ -32,11 +33,18 @@ def publish(reports: Sequence[Path], repository: Path) -> Path:
     path = repository / "tests" / "benchmarks" / "results" / f"gpu_{name}_{datetime.now(UTC):%Y%m}.md"
     result = f"{best[FAIRSEQ]:.2f} times fairseq's speed, {best[HUGGING_FACE]:.2f} times Hugging Face's best"
     summary = f"{title}: {result}; the share of the GPU's peak (MFU) is {best['mfu']:.1f} %."
-    path.write_text(f"# Training steps on a GPU\n\n{summary}\n\n" + text.replace("# GPU report", f"## {gpu}"))
     row = f"{README_ROW}(base, {gpu}, bf16) | {result} | [GPU]({{}}) |"
     readme, results = repository / "README.md", path.with_name("README.md")
-    _put(readme, row.format(path.relative_to(repository)), after="| faster pretraining steps (", words=UNMEASURED)
-    _put(results, row.format(path.name), after="| ... base, AMD EPYC without AMX", words=UNMEASURED_RESULTS)
+    in_readme = row.format(path.relative_to(repository))
+    pages = {
+        path: f"# Training steps on a GPU\n\n{summary}\n\n" + text.replace("# GPU report", f"## {gpu}"),
+        readme: _with_row(readme, in_readme, after="| faster pretraining steps (", words=UNMEASURED),
+        results: _with_row(
+            results, row.format(path.name), after="| ... base, AMD EPYC without AMX", words=UNMEASURED_RESULTS
+        ),
+    }
+    for page, content in pages.items():
+        page.write_text(content)
     return path
 
 
@@ -51,7 +59,9 @@ def fastest(text: str) -> tuple[str, dict[str, float]]:
                 len(others) < 2 or not re.fullmatch(r"[\d,]+", speed) or "blocks" in name or "fp8" in name
             ):  # others compute in bf16
                 continue
-            side = next(side for side in (FAIRSEQ, HUGGING_FACE, "ours") if name.startswith(side))
+            side = next((side for side in (FAIRSEQ, HUGGING_FACE, "ours") if name.startswith(side)), "")
+            if not side:
+                continue
             number = float(speed.replace(",", ""))
             if number > speeds.get(side, 0.0):
                 speeds[side], shares[side] = number, float(others[1]) if others[1] != "-" else 0.0
@@ -63,11 +73,13 @@ def fastest(text: str) -> tuple[str, dict[str, float]]:
     )
 
 
-def _put(path: Path, row: str, *, after: str, words: dict[str, str]) -> None:
-    """Put a row into the table of a page, in the place of an earlier one; and say no more that it was not measured."""
+def _with_row(path: Path, row: str, *, after: str, words: dict[str, str]) -> str:
+    """A page with a row in its table, in the place of an earlier one, that no longer says that it was not measured."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith(row.split(" | ")[0])]
-    place = next(number for number, line in enumerate(lines) if line.startswith(after))
+    place = next((number for number, line in enumerate(lines) if line.startswith(after)), None)
+    if place is None:
+        raise ValueError(f"{path} has no row that begins with {after!r}, after which the new one belongs: add one.")
     text = "\n".join([*lines[: place + 1], row, *lines[place + 1 :]]) + "\n"
     for before, now in words.items():
         text = text.replace(before, now)
-    path.write_text(text)
+    return text

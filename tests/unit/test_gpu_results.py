@@ -77,6 +77,14 @@ def test_reports_that_measure_nothing_are_refused_and_nothing_is_written(copy, t
     assert (copy / "README.md").read_text() == before
 
 
+def test_a_page_without_a_place_for_the_row_is_named_and_nothing_is_written(copy):
+    page = copy / "tests" / "benchmarks" / "results" / "README.md"
+    page.write_text("# Results\n")
+    before = (copy / "README.md").read_text()
+    refused("results/README.md has no row that begins with", publish, [report(copy, HEAD + STEPS)], copy)
+    assert (copy / "README.md").read_text() == before and [path.name for path in page.parent.iterdir()] == ["README.md"]
+
+
 def test_rows_of_the_bench_are_those_that_the_results_look_for():
     names = [name for name, _ in ladder(Step())]
     assert {"ours, packed rows", "fairseq", "Hugging Face"} <= set(names)
