@@ -7,17 +7,17 @@
 Before training, by `roberta prepare TASK`:
 
     prepared            the prepared folder: memory-mapped reader, checks of its files, writer
-    preparation         PrepareSettings               -> a prepared folder; refuses one with other settings; what is
-                        in one, and whether it is sound, as `roberta inspect` shows it
+    preparation         PrepareSettings               -> a prepared folder; refuses one with other settings; its
+                        contents and checks of its files, which `roberta inspect` shows
 
 In training, by `fairseq-train` with a --task that an extension registers, such as roberta_sentence_prediction:
 
     examples_dataset    a split                       -> batches of examples of similar length
     training            a kind                        -> its head, batches and loss
-    identity            a prepared folder             -> what a checkpoint remembers of its data
-    starting_head       the head of the start, labels -> the head that a training begins with
+    identity            a prepared folder             -> a checkpoint's record of its data
+    starting_head       a checkpoint's head, labels   -> the head that a training begins with
 
-For all of them:
+For preparation and training:
 
     records             fields of a row or a record   -> texts, values, numbers, by the same rules
     label_names         numbers of labels             -> their names, which a file or an option has, or no label

@@ -1,4 +1,4 @@
-"""Rows -> examples and what is odd about them; the labels of a table: in which order, and how much each counts.
+"""Rows -> examples, and warnings of odd ones; the order and the weights of the labels of a table.
 
 Shapes: C labels.
 """
@@ -29,31 +29,31 @@ class Example(NamedTuple):
     path: Path
     line: int
     id: Any
-    """Of tables of your own, a text; of official files, as their files of predictions name the row."""
+    """A text in tables of your own; in official files, whatever names the row in their files of predictions."""
     texts: tuple[str, ...]
     """The text, or the pair; with multiple choice the context and, if there is one, the question."""
     target: Any = None
-    """What the kind is to predict, as it reads it: a label, labels, a number; None: not known."""
+    """The right answer, in the form the kind reads: a label, labels, a number; None: not known."""
     choices: tuple[str, ...] = ()
     """The options of a multiple choice."""
     group: str = ""
-    """What is the same in rows that must not be on both sides of a cut; empty: the text decides."""
+    """The same for rows that must not be on both sides of a cut; empty: rows with the same text stay together."""
     question: Hashable = None
-    """What is the same in rows that are answered together; None: each is alone."""
+    """The same for rows that are answered together; None: the row is answered alone."""
     columns: Mapping[str, int] = MappingProxyType({})
-    """Further columns of it in the prepared folder."""
+    """The example's further columns in the prepared folder."""
     record: Mapping[str, Any] = MappingProxyType({})
-    """Further fields of its record there."""
+    """Further fields of the example's record in the prepared folder."""
     lines: tuple[int, ...] = ()
-    """Of its words, if they do not follow each other."""
+    """The line of each word, if the words are not on consecutive lines."""
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The file and the line, for messages."""
         return where(self.path, self.line)
 
     def place_of_word(self, word: int) -> str:
-        """The file and line of one of its words, which are a line each but in tables of lists."""
+        """The file and the line of one of its words; in tables of lists, the row and the word's number."""
         if named_format(self.path) in ("csv", "jsonl", "parquet", "arrow"):
             return f"{self.where}, word {word + 1}"
         return where(self.path, self.lines[word] if self.lines else self.line + word)
@@ -61,6 +61,8 @@ class Example(NamedTuple):
 
 def label_of(value: Any, column: str, place: str) -> str:
     """A label as text: the numbers 1 and 1.0 and the text "1" are the same label, true is "true"."""
+    # Tables of lists and Parquet have typed cells; CSV has only texts, and pandas writes whole numbers as 1.0 in a
+    # column with a missing one. A bool is an int in Python, so it comes first.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
@@ -75,7 +77,7 @@ def label_of(value: Any, column: str, place: str) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a field holds nothing: empty text, null, or not a number."""
+    """True if a field holds nothing: an empty text, null, or NaN."""
     return value is None or (isinstance(value, str) and not value.strip()) or (value != value)
 
 
@@ -93,24 +95,25 @@ def warn_of_duplicates(examples: Sequence[Example]) -> None:
         logger.warning(
             f"{second.where}: the row repeats {_in_its_file(first)}; {len(same):,} "
             f"{'row repeats an earlier one and counts' if len(same) == 1 else 'rows repeat an earlier one and count'} "
-            "twice. Remove repeated rows if that is not meant."
+            "twice. Remove repeated rows unless they are intended."
         )
     if other:
         first, second = other[0]
         logger.warning(
-            f"{second.where}: the text is that of {_in_its_file(first)}, with {short(second.target)} instead of "
-            f"{short(first.target)}; {len(other):,} {'row contradicts' if len(other) == 1 else 'rows contradict'} an "
-            "earlier one. Correct the labels if you can."
+            f"{second.where}: the text is the same as in {_in_its_file(first)}, with {short(second.target)} instead "
+            f"of {short(first.target)}; {len(other):,} "
+            f"{'row contradicts' if len(other) == 1 else 'rows contradict'} an earlier one. Correct the labels if you "
+            "can."
         )
 
 
 def _in_its_file(example: Example) -> str:
-    """As in `line 7`, or `row 7` of a table whose rows are not lines."""
+    """The place without its file: `line 7`, or `row 7` of a table whose rows are not lines."""
     return example.where.removeprefix(f"{example.path}, ")
 
 
 def shared_sides(examples: Sequence[Example]) -> list[int]:
-    """How many pairs share their first text with a pair that has another second text, and the reverse."""
+    """Count pairs that share their first text with a pair of another second text, and the reverse."""
     counts = []
     for side in (0, 1):
         others: dict[str, set[str]] = {}
@@ -146,14 +149,15 @@ def order_labels(
     least: int = 2,
     source: str = "",
 ) -> list[str]:
-    """The labels in the order of their numbers.
+    """The labels in the order of their numbers, and warnings of odd ones.
 
     Args:
         pairs: each label of a training table, and its example.
-        listed: the labels of --labels, in their order; None: those of the table, sorted, as numbers if all are whole.
+        listed: the labels of --labels, in their order; None: the labels of the table, sorted, as numbers if all are
+            whole.
         path: the table, for messages.
         least: how many labels there must be.
-        source: what has the listed labels, if it is not --labels.
+        source: where the listed labels come from, if not from --labels.
 
     Raises:
         ValueError: if a label is not among `listed`, if there are fewer than `least`, or if there are so many that the
@@ -167,17 +171,7 @@ def order_labels(
         seen.setdefault(label, example)
         num_labels += 1
     if listed is not None:
-        for label, example in seen.items():
-            if label not in listed:
-                raise ValueError(
-                    f"{example.where}: the label {label!r} is none of {source or '--labels'} {' '.join(listed)}."
-                    f"{_question(label, listed)} Add it there, or correct the row"
-                    + ("; --label-names names labels that are numbers." if label.isdecimal() else ".")
-                )
-        never = [label for label in listed if label not in seen]
-        if never:
-            of_all = f"({len(never)} of {len(listed)} lack)"
-            logger.warning(f"{path}: no row has the label {never[0]!r} of {source or '--labels'} {of_all}.")
+        _check_listed(seen, listed, path=path, source=source or "--labels")
         labels = list(listed)
     else:
         # Sorted as numbers, 10 comes after 9, so that label n is class n where a table counts from 0.
@@ -185,29 +179,48 @@ def order_labels(
         labels = sorted(seen, key=int) if are_numbers else sorted(seen)
     if len(labels) < least:
         raise ValueError(
-            f"{path}: there is no other label than {labels[0]!r}, so there is nothing to learn. Is "
-            "--label-column right?"
+            f"{path}: all rows have the label {labels[0]!r}, so there is nothing to learn. Is --label-column right?"
             if labels
             else f"{path}: no row has a label. Is --label-column right?"
         )
-    for label in seen:
-        if label.casefold() in _MISSING or (label in ("-", "?") and "+" not in seen):
-            logger.warning(
-                f"{seen[label].where}: the label is the text {label!r}, which counts as a label of its own. If it "
-                "stands for a missing one, as pandas or SNLI write it, leave such rows out."
-            )
+    _warn_of_missing(seen)
     warn_of_look_alikes({label: example.where for label, example in seen.items()}, what="label")
     if listed is None and (len(labels) > _MOST_LABELS or (num_labels >= _FEW_ROWS and len(labels) > num_labels / 2)):
         raise ValueError(
             f"{path}: the label column has {len(labels):,} different values in {num_labels:,} rows, such as "
-            f"{labels[0][:40]!r} and {labels[-1][:40]!r}, which are no labels. Name another --label-column, give "
-            "--kind regression if they are numbers, or list them by --labels if they are labels all the same."
+            f"{labels[0][:40]!r} and {labels[-1][:40]!r}, which do not look like labels. Name another --label-column, "
+            "give --kind regression if they are numbers, or list them by --labels if they are labels."
         )
     return labels
 
 
+def _check_listed(seen: Mapping[str, Example], listed: Sequence[str], *, path: object, source: str) -> None:
+    """Refuse labels that are not listed, and warn of listed ones that no row has."""
+    for label, example in seen.items():
+        if label not in listed:
+            raise ValueError(
+                f"{example.where}: the label {label!r} is none of {source} {' '.join(listed)}."
+                f"{_question(label, listed)} Add it there, or correct the row"
+                + ("; --label-names names labels that are numbers." if label.isdecimal() else ".")
+            )
+    never = [label for label in listed if label not in seen]
+    if never:
+        of_all = f"({len(never)} of {len(listed)} are missing)"
+        logger.warning(f"{path}: no row has the label {never[0]!r} of {source} {of_all}.")
+
+
+def _warn_of_missing(seen: Mapping[str, Example]) -> None:
+    """Warn of labels such as "nan" or "-"; a "-" beside "+" is a real label."""
+    for label, example in seen.items():
+        if label.casefold() in _MISSING or (label in ("-", "?") and "+" not in seen):
+            logger.warning(
+                f"{example.where}: the label is the text {label!r}, which counts as a label of its own. If it stands "
+                "for a missing label, as in files of pandas or SNLI, leave such rows out."
+            )
+
+
 def with_positive(labels: Sequence[str], positive: str | None) -> list[str]:
-    """Two labels, of which the second is the positive one: that of F1, average precision and thresholds.
+    """Two labels; the second is the positive one, whose F1, average precision and threshold are reported.
 
     Raises:
         ValueError: if there is no such label, or if there are more than two.
@@ -236,7 +249,7 @@ def number_of(label: str, labels: Sequence[str], example: Example) -> int:
 
 
 def _question(label: str, labels: Iterable[str]) -> str:
-    """Whether a label that looks like this one is meant; empty if there is none."""
+    """A question that names a label that looks like this one; empty if there is none."""
     other = meant(label, labels)
     return "" if other is None else f" Is {other!r} meant{how_they_differ(label, other)}?"
 
@@ -252,10 +265,10 @@ def warn_of_look_alikes(places: Mapping[str, str], *, what: str) -> None:
 
 
 def weights_of(values: Sequence[str], *, delimiter: str | None = None) -> str | dict[str, float]:
-    """What --class-weights says: none, balanced, or a weight by label, from LABEL=WEIGHT or a table.
+    """The value of --class-weights: none, balanced, or a weight by label, from LABEL=WEIGHT or a table.
 
     Raises:
-        ValueError: naming the text, or the file and the line, that is no weight.
+        ValueError: naming the text, or the file and the line, if it is not a weight.
 
     Example: ["rare=5", "common=1"] -> {"rare": 5.0, "common": 1.0}.
     """
@@ -287,17 +300,17 @@ def weights_of(values: Sequence[str], *, delimiter: str | None = None) -> str | 
 
 
 def _weights_in(path: Path, delimiter: str | None) -> Iterator[Row]:
-    """The rows of a table of weights; --delimiter is that of the other tables if this one has none of it."""
+    """The rows of a table of weights; --delimiter, which the other tables have, counts only if it occurs here."""
     header = next((line for line in text_lines(path) if line.strip()), "") if named_format(path) == "csv" else ""
     is_given = delimiter is not None and delimiter in header
     return read_table(path, delimiter=delimiter if is_given else None)
 
 
 def given_weights(labels: Sequence[str], by_label: Mapping[str, float]) -> list[float]:
-    """Weight of each label (C,): that in `by_label`, or 1.
+    """Weight of each label (C,): the one in `by_label`, or 1.
 
     Raises:
-        ValueError: if `by_label` has one for what is no label, or all are 0.
+        ValueError: if `by_label` has a name that is not a label, or all weights are 0.
     """
     for label in by_label:
         if label not in labels:
@@ -313,9 +326,9 @@ def given_weights(labels: Sequence[str], by_label: Mapping[str, float]) -> list[
 
 
 def balanced_weights(labels: Sequence[str], occurrences: Counter[str]) -> list[float]:
-    """Weight of each label (C,): number of labels / (C * number of this one), so that they are 1 on average.
+    """Weight of each label (C,): all occurrences / (C * occurrences of this label), 1 on average over all of them.
 
-    The formula is that of scikit-learn's class_weight="balanced". A label that does not occur gets 1.
+    scikit-learn's class_weight="balanced" has the same formula. A label that does not occur gets 1.
 
     Example: 3 times a, once b -> [0.667, 2.0].
     """

@@ -59,7 +59,7 @@ class ExamplesDataset(BlockDataset):
         return len(self.split)
 
     def order(self, epoch: int) -> EpochOrder:
-        """See `BlockDataset.order`; the blocks are examples."""
+        """The order of the examples in an epoch; the blocks of `BlockDataset.order` are examples."""
         return EpochOrder([len(self)], seed=self.seed, epoch=epoch, lengths_of=self.lengths_of)
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -83,7 +83,7 @@ class ExamplesDataset(BlockDataset):
         return (widths * int(np.diff(offsets).max())).astype(np.int32)
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        """The batch of some examples, in arrays; see the class for what is in it."""
+        """The batch of some examples, in arrays, as the class describes it."""
         counts = self.split.offsets[indices + 1] - self.split.offsets[indices]  # (B,)
         offsets = np.concatenate([[0], np.cumsum(counts)])
         rows = np.repeat(self.split.offsets[indices] - offsets[:-1], counts) + np.arange(offsets[-1])  # (S,)
@@ -118,7 +118,7 @@ class ExamplesDataset(BlockDataset):
         return {"src_tokens": tokens, "has_padding": bool(lengths.min() < width)}
 
     def _packed(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> dict[str, Any]:
-        """One row; the rest of it is cut into sequences of padding."""
+        """All sequences in one row; the rest of the row is cut into sequences of padding."""
         num_tokens = int(lengths.sum())
         width = round_up(num_tokens, self.pad_to_multiple)
         starts = np.cumsum(lengths) - lengths
@@ -134,14 +134,15 @@ class ExamplesDataset(BlockDataset):
 
 
 class WindowsDataset(ExamplesDataset):
-    """A split whose examples are documents, some of which have several windows."""
+    """A split whose examples are documents; a long document has several windows."""
 
     @cached_property
     def _room(self) -> NDArray[np.int32]:
-        """See `ExamplesDataset.lengths`.
+        """Upper bounds of the positions that documents take in a batch (N,).
 
-        A padded batch with a document of several windows takes, at most, the most windows of a document times the
-        widest window for each document; one without such a document, its longest window for each.
+        Let a document have at most K windows, of at most W positions. In a padded batch with a document of several
+        windows, each document takes at most K * W positions. In a batch of documents of one window, each takes the
+        longest window of the batch.
         """
         counts = np.diff(self.split.offsets)
         room = super()._room

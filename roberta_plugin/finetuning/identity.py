@@ -1,8 +1,8 @@
-"""What identifies the data a checkpoint was trained on, and the check that other data match it.
+"""A checkpoint's record of the data it was trained on, and the check that other data match it.
 
-Every checkpoint of our tasks records it: `describe(prepared)`, or for pretraining only the tokenizer and the
-vocabulary. With another tokenizer the ids stand for other words, and the head of another task predicts something else;
-neither would raise an error by itself.
+Every checkpoint of our tasks records `describe(prepared)`; checkpoints of pretraining record only the tokenizer and the
+vocabulary. With another tokenizer the ids stand for other words, and the head of another task predicts something else.
+Neither would raise an error by itself.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from roberta_plugin.record import differences, listed, refuse
 logger = logging.getLogger(__name__)
 
 KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
-EXAMPLES = "examples"  # beside "task": which examples, for a training that continues with them
+EXAMPLES = "examples"  # beside "task": hashes of the examples, for a training that continues with them
 # Beside "task", in models that were made elsewhere:
-MADE_ANEW = "made_anew"  # names of heads that it lacked, and that are newly initialized
-MASK_KEEPS_SPACE = "mask_keeps_space"  # whether the space before <mask> is a token of its own
-IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be used for
+MADE_ANEW = "made_anew"  # names of heads that were missing and are newly initialized
+MASK_KEEPS_SPACE = "mask_keeps_space"  # true if the space before <mask> is a token of its own
+IS_INFERRED = "is_inferred"  # true if the task is not recorded, but is one that such a head can be used for
 DECISIONS = "decides_by"  # the threshold or temperature that was found on the development set (`kinds/outputs.py`)
 
 
@@ -49,7 +49,7 @@ def check_installed(state: Mapping[str, Any], *, checkpoint: Path) -> None:
 
 
 def read_record(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a checkpoint records of its data; empty for checkpoints of fairseq and of earlier versions."""
+    """A checkpoint's record of its data; empty for checkpoints of fairseq and of earlier versions."""
     return dict((state.get("task_state") or {}).get(KEY) or {})
 
 
@@ -59,7 +59,7 @@ def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Pat
 
 
 def check_same_words(state: Mapping[str, Any], ours: Mapping[str, Any], *, checkpoint: Path, data: str) -> None:
-    """Refuse data in the folder `data` with other words; `ours` is what our checkpoints would record of them."""
+    """Refuse data in the folder `data` with another vocabulary; `ours` is their `describe`."""
     trained = read_record(state)
     theirs, tokenizer = trained.get("tokenizer"), ours.get("tokenizer")
     before, now = {"dict.txt": trained.get("vocabulary")}, {"dict.txt": ours.get("vocabulary")}
@@ -76,7 +76,7 @@ def check_same_words(state: Mapping[str, Any], ours: Mapping[str, Any], *, check
 
 
 def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
-    """Refuse data of another task, or with other settings, than those the checkpoint's head was trained on.
+    """Refuse data of another task, or with other settings, than the checkpoint's head was trained on.
 
     Other lengths, another size of the training set, and files of another form are permitted, with a warning.
     """
@@ -86,8 +86,8 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
         return
     if _head_of(trained["task"]) != _head_of(prepared.task):
         raise ValueError(
-            f"{checkpoint} was fine-tuned on {trained['task']}, and by {prepared.folder / NAME} the data are for "
-            f"{prepared.task}: its head answers another question. Give a checkpoint that was fine-tuned on "
+            f"{checkpoint} was fine-tuned on {trained['task']}, but {prepared.folder / NAME} has data for "
+            f"{prepared.task}: the head answers another question. Give a checkpoint that was fine-tuned on "
             f"{prepared.task}."
         )
     settings = dict(prepared.settings)
@@ -96,7 +96,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     if "deviation" not in trained["settings"]:  # the model's numbers are on the scale of the labels
         settings = {name: value for name, value in settings.items() if name not in ("mean", "deviation")}
     refuse(
-        f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says",
+        f"{checkpoint} was fine-tuned on data prepared with other settings than {prepared.folder / NAME} has",
         differences(trained["settings"], settings, free=kind_of(prepared).may_differ),
         "Prepare the data in the same way.",
     )
@@ -105,35 +105,35 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
 
 
 def check_foreign(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
-    """Refuse data for other answers than a model gives that was made elsewhere, as far as their kind knows them."""
+    """Refuse data whose answers differ from those of a model made elsewhere, as far as the kind of task knows them."""
     made = read_record(state).get("settings") or {}
     kind_of(prepared).check_foreign(made, prepared.settings, checkpoint=checkpoint, data=prepared.folder / NAME)
 
 
 def _head_of(task: str) -> str:
-    """The task whose head a task has."""
+    """The task itself, or the one whose head it shares."""
     return (benchmark_of(task).same_head if task in all_tasks() else "") or task
 
 
 def check_examples(state: Mapping[str, Any], prepared: Prepared, *, split: str, checkpoint: Path) -> None:
-    """Refuse to resume on different training examples, if the checkpoint records its own."""
+    """Refuse to resume on different training examples, if the checkpoint has a record of its examples."""
     theirs, ours = read_record(state).get(EXAMPLES, {}).get(split), prepared.sha256_of_inputs(split)
     refuse(
-        f"{checkpoint} was trained on other examples than those of {prepared.folder}, or on the same in another order",
+        f"{checkpoint} was trained on other examples than {prepared.folder} has, or on the same in another order",
         differences({split: theirs or ours}, {split: ours or theirs}, named=lambda name: f"the split {name}"),
         "",
     )
 
 
 def class_order(classes: Sequence[str], prepared: Prepared, *, checkpoint: Path) -> list[int]:
-    """Map the data's classes to the indices of an imported model; capital letters do not matter.
+    """The index in an imported model of each class of the data; capital letters do not matter.
 
     Example: a model of the classes not_entailment and entailment, and data of entailment and not_entailment -> [1, 0].
     """
     rows = rows_by_name(classes, prepared.settings["labels"])
     if None in rows or len(rows) != len(classes):
         raise ValueError(
-            f"{checkpoint} has the classes {', '.join(map(str, classes))}, and {prepared.folder} the classes "
+            f"{checkpoint} has the classes {', '.join(map(str, classes))}, but {prepared.folder} has the classes "
             f"{', '.join(map(str, prepared.settings['labels']))}. If only the names differ, import the model with "
             "`roberta import --labels`, which takes the names of the data in the model's order."
         )
@@ -141,7 +141,7 @@ def class_order(classes: Sequence[str], prepared: Prepared, *, checkpoint: Path)
 
 
 def rows_by_name(theirs: Sequence[Any], ours: Sequence[Any]) -> list[int | None]:
-    """The place of each of our labels among theirs, each at most once; None for a label that is not there.
+    """The index of each of our labels among theirs, each index at most once; None for a label they do not have.
 
     Capital letters do not matter, unless labels differ by them alone.
 

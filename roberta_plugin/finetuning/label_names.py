@@ -1,13 +1,13 @@
 """Numbers in a column of labels -> their names, or no label.
 
-A data set of the hub has numbers for its labels, and their names stand
+A data set of the hub has numbers for its labels. Their names are in
 
-    in the schema of the Parquet or Arrow file, where the library `datasets` writes its features
-    in dataset_info.json or dataset_infos.json beside the file, as in a folder of `save_to_disk`
-    in the header of README.md beside the file, or in the folder above
+    the schema of the Parquet or Arrow file, where the library `datasets` writes its features
+    dataset_info.json or dataset_infos.json beside the file, as in a folder of `save_to_disk`
+    the header of README.md beside the file, or in the folder above
 
-or are given by --label-names. Of a number with a name, -1 is no label (SNLI, test sets of GLUE). Without names, a -1
-beside labels from 0 on is refused, unless --labels says which numbers are labels.
+or are given by --label-names. Where numbers have names, -1 means that a row has no label (SNLI, test sets of GLUE).
+Without names, a -1 beside labels from 0 on is refused, unless --labels lists the numbers that are labels.
 
 Example: {"names": ["neg", "pos"], "_type": "ClassLabel"} of the column "label": 1 -> "pos", -1 -> no label.
 """
@@ -37,17 +37,17 @@ _MOST_SHOWN = 8
 
 
 class Numbering(NamedTuple):
-    """What the numbers in a column of labels mean."""
+    """The meaning of the numbers in a column of labels."""
 
     names: tuple[str, ...] = ()
-    """Of 0, 1, ...; none: numbers are labels as they are."""
+    """The names of 0, 1, ...; empty: the numbers themselves are the labels."""
     source: str = ""
-    """What has the names."""
+    """The file or option that has the names, for messages."""
     is_class: bool = False
-    """Whether -1 is a label as others."""
+    """True if -1 is a label like any other."""
 
     def is_none(self, value: Any) -> bool:
-        """Whether a cell, or all entries of its list, are -1 and stand for no label."""
+        """True if a cell, or each entry of its list, is -1 and means that there is no label."""
         if self.is_class:
             return False
         parsed = parse_json(value) if isinstance(value, str) else value
@@ -55,7 +55,7 @@ class Numbering(NamedTuple):
         return bool(values) and all(whole_number(each) == NO_LABEL for each in values)
 
     def name(self, value: Any, place: str) -> Any:
-        """The name of a number; other values as they are.
+        """The name of a number; other values are returned unchanged.
 
         Raises:
             ValueError: if no name has this number.
@@ -68,7 +68,7 @@ class Numbering(NamedTuple):
         if isinstance(value, str) and any(whole_number(name) is not None for name in self.names):
             raise ValueError(
                 f"{place}: {value!r} may be a number or a name of {self._shown()}. Write the names into the column, or "
-                "save the table as Parquet or JSON Lines, whose numbers are no texts."
+                "save the table as Parquet or JSON Lines, which distinguish numbers from texts."
             )
         if not 0 <= number < len(self.names):
             raise ValueError(
@@ -88,7 +88,7 @@ class Numbering(NamedTuple):
 
 
 def whole_number(value: Any) -> int | None:
-    """The whole number that a cell holds, also as a text; None for all else."""
+    """The whole number in a cell, also if it is written as a text; None for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -107,18 +107,18 @@ def numbering_of(
     listed: Sequence[str] | None = None,
     before: Numbering | None = None,
 ) -> Numbering:
-    """What the numbers in a column mean.
+    """Find out what the numbers in a column mean.
 
     Args:
         path: the table.
-        column: of the labels.
+        column: the column of the labels.
         cells: the place and the value of each row.
         given: the names of --label-names.
         listed: the labels of --labels.
-        before: of the training table, for other ones.
+        before: the numbering of the training table, for other tables.
 
     Raises:
-        ValueError: if it cannot be told whether -1 is a label.
+        ValueError: if -1 may be a label or not.
     """
     numbers: dict[int | None, str] = {}
     for place, value in cells:
@@ -142,9 +142,9 @@ def numbering_of(
     if len(known) == len(others) and min(known) == 0:
         labels = " ".join(map(str, sorted(known)[:_MOST_SHOWN]))
         raise ValueError(
-            f"{numbers[NO_LABEL]}: the column {column!r} holds -1 beside {labels.replace(' ', ', ')}, which stands for "
-            f"no label in many data sets. Give --labels {labels} to leave such rows out, {OPTION} to name the labels "
-            f"as well, or --labels {NO_LABEL} {labels} if it is a label."
+            f"{numbers[NO_LABEL]}: the column {column!r} holds -1 beside {labels.replace(' ', ', ')}. In many data "
+            f"sets -1 means that there is no label. Give --labels {labels} to leave such rows out, {OPTION} to name "
+            f"the labels as well, or --labels {NO_LABEL} {labels} if -1 is a label."
         )
     return Numbering(is_class=True)
 
@@ -158,7 +158,7 @@ def names_in_files(path: Path, column: str) -> Numbering | None:
 
 
 def _features(path: Path) -> Iterator[tuple[str, Any]]:
-    """The features of a table as the library `datasets` writes them, and what has them."""
+    """The features of a table as the library `datasets` writes them, each with the file or schema that has them."""
     if named_format(path) in ("parquet", "arrow"):
         for source in find_inputs(files_of(path), text_format=named_format(path) or "auto"):
             content = _parsed(schema_metadata(source).get(b"huggingface", b"null"))
@@ -180,7 +180,7 @@ def _parsed(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        return None  # of another program
+        return None  # the file is not one of `datasets`
 
 
 def _feature(features: Any, column: str) -> Any:
@@ -188,7 +188,7 @@ def _feature(features: Any, column: str) -> Any:
 
 
 def _names(feature: Any) -> tuple[str, ...]:
-    """The names of a ClassLabel, or of a list of such; empty if it is none."""
+    """The names of a ClassLabel, or of a list of ClassLabels; empty for other features."""
     if isinstance(feature, list) and len(feature) == 1:
         return _names(feature[0])
     if not isinstance(feature, Mapping):
@@ -201,7 +201,7 @@ def _names(feature: Any) -> tuple[str, ...]:
 
 
 def _of_readme(path: Path, column: str) -> Numbering | None:
-    """The names that the header of a README.md has, as the hub writes it."""
+    """The names in the header of a README.md, as the hub writes it."""
     folder = path if path.is_dir() else path.parent
     for readme in (folder / "README.md", folder.resolve().parent / "README.md"):
         entries = [(each, _yaml_names(each, column)) for each in _entries(readme)]
@@ -214,7 +214,7 @@ def _of_readme(path: Path, column: str) -> Numbering | None:
             configs = ", ".join(config for config, _ in known)
             raise ValueError(
                 f"{readme}: the configurations {configs} have different names for the numbers of {column!r}, and "
-                f"{path} does not say which one it is of. Name the labels by {OPTION}."
+                f"the name of {path} does not tell to which one it belongs. Name the labels by {OPTION}."
             )
     return None
 
@@ -235,17 +235,28 @@ def _entries(readme: Path) -> list[Mapping[str, Any]]:
 
 
 def _yaml_names(entry: Mapping[str, Any], column: str) -> tuple[str, ...]:
+    """The names of a column's class_label in an entry of dataset_info; empty if it has none."""
     features = entry.get("features")
     for feature in features if isinstance(features, list) else []:
         if not isinstance(feature, Mapping) or feature.get("name") != column:
             continue
-        found: Any = next((feature[key] for key in ("dtype", "sequence", "list") if key in feature), None)
-        while isinstance(found, Mapping) and "class_label" not in found:
-            found = next((found[key] for key in ("dtype", "sequence", "list") if key in found), None)
-        label = found.get("class_label") if isinstance(found, Mapping) else None
-        names = label.get("names") if isinstance(label, Mapping) else None
+        names = _find_class_label(feature).get("names")
+        # The hub writes a mapping, such as {"0": neg, "1": pos}; older files have a list.
         if isinstance(names, Mapping) and all(whole_number(key) is not None for key in names):
             names = [names[key] for key in sorted(names, key=lambda key: int(key))]
-        if isinstance(names, list):
+        if isinstance(names, list):  # YAML reads an unquoted true as a bool
             return tuple("true" if name is True else "false" if name is False else str(name) for name in names)
     return ()
+
+
+def _find_class_label(feature: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The class_label of a column, which may be inside of lists; empty if there is none.
+
+    Examples: {"name": "label", "dtype": {"class_label": ...}}
+              {"name": "tags", "sequence": {"class_label": ...}}, and with "list" for "sequence" in newer files
+    """
+    found: Any = feature
+    while isinstance(found, Mapping) and (found is feature or "class_label" not in found):
+        found = next((found[key] for key in ("dtype", "sequence", "list") if key in found), None)
+    label = found.get("class_label") if isinstance(found, Mapping) else None
+    return label if isinstance(label, Mapping) else {}

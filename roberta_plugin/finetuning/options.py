@@ -1,10 +1,10 @@
-"""What a user can change about the preparation and the scoring of a task: one dataclass for each benchmark.
+"""The options of the preparation and the scoring of a task: one dataclass for each benchmark.
 
-The dataclasses of extensions can be imported from here, too, and those for tables of your own have options of all kinds
-that are registered (`option_slices.py`).
+The dataclasses of extensions can be imported from here, too. The dataclass for tables of your own has the options of
+all registered kinds (`option_slices.py`).
 
-`roberta prepare`, `roberta finetune` and `roberta evaluate` make their options from the fields, `question_length`
-becomes --question-length, with the help text that stands here. In Python, pass the dataclass:
+`roberta prepare`, `roberta finetune` and `roberta evaluate` make their options from the fields: `question_length`
+becomes --question-length, with the help text of the field. In Python, pass the dataclass:
 
     PrepareSettings(task="squad2", ..., options=SquadOptions(doc_stride=64))
 
@@ -27,29 +27,29 @@ Stage = Literal["prepare", "score"]
 
 
 def option(help_text: str, *, default: Any = None, stage: Stage = "prepare", **more: Any) -> Any:
-    """A field that is an option of a stage; `more` as in `settings.setting`."""
+    """A field that is an option of a stage; `more` are arguments of `settings.setting`."""
     return setting(default, help_text, stage=stage, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions(Checked):
-    """Options of a task; the subclasses have them.
+    """The base class of the options of a task.
 
     A subclass may also be a slice of options that an extension adds to those of tables of your own
     (`registry.TABLE_OPTIONS`): its methods call `super()`.
     """
 
     source: ClassVar[tuple[str, str]] = ("--raw", "the folder with the official files")
-    """The option that says what is prepared, and what it takes."""
+    """The option that names what is prepared, and a description of its value."""
 
     @property
     def own_kind(self) -> str | None:
-        """The kind of tables of your own, as prepared folders record it; None: the task's row has one."""
+        """The kind of tables of your own, as prepared folders record it; None: the benchmark has a fixed kind."""
         return None
 
     @property
     def usual_raw(self) -> Path | None:
-        """What --raw is if it is not given; None: it is needed."""
+        """The default of --raw; None: it must be given."""
         return None
 
     @property
@@ -124,7 +124,7 @@ def _names_of(kind: str) -> tuple[str, ...]:
 
 
 def of_kinds(*kinds: str) -> Mapping[str, tuple[str | None, ...]]:
-    """`goes_with` of an option of these kinds; if --kind is not given, a prepared folder says which one it is."""
+    """`goes_with` of an option of these kinds; without --kind, a prepared folder has recorded the kind."""
     return {"kind": (*kinds, None)}
 
 
@@ -134,7 +134,7 @@ def of_kinds_with(name: str) -> Mapping[str, Callable[[], tuple[str | None, ...]
 
 
 def set_texts(options: TaskOptions, *names: str) -> None:
-    """Make tuples of texts of fields that may have lists of values, as a prepared folder records them.
+    """Make fields that may be lists, as a prepared folder records them, into tuples of texts.
 
     Raises:
         ValueError: if a value occurs twice.
@@ -144,7 +144,7 @@ def set_texts(options: TaskOptions, *names: str) -> None:
         values = None if value is None else tuple(map(str, value)) or None
         object.__setattr__(options, name, values)
         if values is not None and len(set(values)) != len(values):
-            raise ValueError(f"--{name.replace('_', '-')} {' '.join(values)}: one of them occurs twice.")
+            raise ValueError(f"--{name.replace('_', '-')} {' '.join(values)}: a value occurs twice.")
 
 
 def __getattr__(name: str) -> Any:

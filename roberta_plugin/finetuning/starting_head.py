@@ -1,8 +1,8 @@
-"""The head of the model that a training starts from -> the head that it begins with, by the names of the labels.
+"""The head of the checkpoint that a training starts from -> the head of the new model, by the names of the labels.
 
 Rows of a head's last layer are numbered, and labels have names. So the rows of the checkpoint are put into the order of
-the data's labels. A head without names, or with other ones, is not carried over: its shape may fit, and its answers
-would be wrong. Some kinds keep the rows of single labels (`Kind.keeps_rows`), and the others begin untrained.
+the data's labels. A head without names, or with other names, is not used: its shape may fit, but its answers would be
+wrong. Some kinds use the rows of single labels (`Kind.keeps_rows`); the rows of other labels begin untrained.
 
 Example: a model of no, perhaps, yes, and data of yes, no, perhaps -> its rows 2, 0, 1
 
@@ -26,29 +26,29 @@ _MOST_SHOWN = 8  # labels in a message
 
 
 class StartingHead(NamedTuple):
-    """What a training takes over of the head of a checkpoint."""
+    """The part of a checkpoint's head that a training uses."""
 
     module: str
     """Its name in the checkpoint, such as classification_heads.mnli."""
     rows: list[int | None]
-    """(C,): the row of each label of the data; None: it begins untrained. Empty: the whole head does."""
+    """(C,): the row of each label of the data; None: the label begins untrained. Empty: the whole head does."""
     line: str
-    """What a user must know; empty if the labels are the same in the same order."""
+    """A sentence for the log; empty if the labels are the same in the same order."""
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether its rows are in the order of the data's labels."""
+        """True if the rows are in the order of the data's labels."""
         return bool(self.rows) and self.rows == list(range(len(self.rows)))
 
 
 def named_labels(
     state: Mapping[str, Any], head: str, *, num_labels: int, data: Path | None = None, checkpoint: Path | None = None
 ) -> tuple[str, ...]:
-    """Names of the labels of a head of a checkpoint, in their order; empty if nothing names as many.
+    """Names of the labels of a checkpoint's head, in the order of its rows; empty if no source has `num_labels` names.
 
-    Our checkpoints hold them. For fairseq's sentence_prediction they are in label/dict.txt of the folder `data`, or of
-    the training's folder, also relative to the folders above `checkpoint`. For the released roberta.large.mnli they are
-    known.
+    Our checkpoints contain the names. fairseq's sentence_prediction has them in label/dict.txt of the folder `data`, or
+    of the folder of the training, which may be relative to a folder above `checkpoint`. The names of the released
+    roberta.large.mnli are known.
     """
     labels: Sequence[str] = (identity.read_record(state).get("settings") or {}).get("labels") or ()
     if not labels:
@@ -68,9 +68,9 @@ def named_labels(
 
 
 def starting_head(state: Mapping[str, Any], kind: Kind, name: str, *, checkpoint: Path) -> StartingHead | None:
-    """The head of a checkpoint that the head `name` of a task begins with: the one of that name, or the only one.
+    """The head of a checkpoint that a task's head `name` starts from: the one of that name, or the only one.
 
-    None if the labels of this kind have no names, or the checkpoint has no such head.
+    Returns None if the labels of this kind have no names, or the checkpoint has no such head.
     """
     prefix = f"{kind.head}_heads."
     names = sorted({key.split(".")[1] for key in state["model"] if key.startswith(prefix)})
@@ -87,9 +87,9 @@ def starting_head(state: Mapping[str, Any], kind: Kind, name: str, *, checkpoint
     kept = [label for label, row in zip(ours, rows, strict=True) if row is not None]
     if not theirs:
         line = (
-            f"The head begins untrained: {checkpoint} does not name the {len(weight)} labels of its own. `roberta "
-            f"import {checkpoint} --labels NAME ... --output-dir FOLDER` names them in its order. A training that "
-            "starts from that folder keeps the head."
+            f"The head begins untrained: {checkpoint} has no names for its {len(weight)} labels. `roberta import "
+            f"{checkpoint} --labels NAME ... --output-dir FOLDER` names them, in the order of the checkpoint. A "
+            "training that starts from that folder keeps the head."
         )
     elif len(kept) == len(ours) == len(theirs):
         order = f"the labels of {checkpoint} ({_listed(theirs)}), and is put into the order of the data"
@@ -98,11 +98,12 @@ def starting_head(state: Mapping[str, Any], kind: Kind, name: str, *, checkpoint
     elif kind.keeps_rows(kept):
         others = [label for label in ours if label not in kept]
         begin = f" {_listed(others)} begin untrained." if others else ""
-        line = f"Of the head of {checkpoint} the rows of {_listed(kept)} are kept, by their names.{begin}"
+        line = f"From the head of {checkpoint} the rows of {_listed(kept)} are kept, by their names.{begin}"
         return StartingHead(module, rows, line)
     else:
         line = (
-            f"The head begins untrained: {checkpoint} has the labels {_listed(theirs)}, and the data {_listed(ours)}."
+            f"The head begins untrained: {checkpoint} has the labels {_listed(theirs)}, and the data have "
+            f"{_listed(ours)}."
         )
     return StartingHead(module, [], line)
 
@@ -110,9 +111,10 @@ def starting_head(state: Mapping[str, Any], kind: Kind, name: str, *, checkpoint
 def take_over_head(
     state: Mapping[str, Any], kind: Kind, name: str, *, fresh: Mapping[str, Any], checkpoint: Path
 ) -> StartingHead | None:
-    """Turn the head of a checkpoint, in place, into the one that a task begins with.
+    """Turn the head of a checkpoint, in place, into the one that a task starts from.
 
-    `fresh` are the parameters of the task's model. Rows of labels that the checkpoint lacks are taken from there.
+    `fresh` are the newly initialized parameters of the task's model; labels that the checkpoint does not have get
+    their rows from there.
     """
     found = starting_head(state, kind, name, checkpoint=checkpoint)
     if found is None:
@@ -127,9 +129,16 @@ def take_over_head(
 
 
 def _in_order(theirs: Any, rows: Sequence[int | None], fresh: Any) -> Any:
-    """The rows of a checkpoint's last layer, and fresh ones where there is none."""
-    if None not in rows or fresh is None or fresh.shape[1:] != theirs.shape[1:]:
-        return theirs[[row or 0 for row in rows]] if None not in rows else theirs  # the latter is left out by its shape
+    """The rows of a checkpoint's last layer in the order `rows`, with a fresh row for None.
+
+    Without fresh rows of the same width, the layer is returned unchanged: the caller leaves it out because of its
+    shape, so the layer begins untrained.
+    """
+    known = [row for row in rows if row is not None]
+    if len(known) == len(rows):
+        return theirs[known]
+    if fresh is None or fresh.shape[1:] != theirs.shape[1:]:
+        return theirs
     mixed = fresh.detach().to("cpu", theirs.dtype, copy=True)
     for place, row in enumerate(rows):
         if row is not None:

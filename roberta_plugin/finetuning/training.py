@@ -1,12 +1,12 @@
-"""How a kind of task is trained: its head, its batches, and the loss of their outputs.
+"""The training of a kind of task: its head, its batches, and its loss.
 
-The registry has the `KindTraining` of each kind. The task of fairseq (`tasks/finetuning.py`) and its criterion
-(`criterions/finetuning.py`) call it, and know no kind.
+The registry has the `KindTraining` of each kind. fairseq's task (`tasks/finetuning.py`) and criterion
+(`criterions/finetuning.py`) call it and have no code for single kinds.
 
-fairseq divides the summed loss by the sum of the sample sizes, so in a gradient each example, token or sentence of an
-update weighs the same, in whichever batch and on whichever rank it is.
+fairseq divides the summed loss by the sum of the sample sizes. So each example, token or sentence of an update has the
+same weight in the gradient, in whichever batch and on whichever rank it is.
 
-Shapes: B examples in the batch, S sequences of all of them, T positions (or P of one packed row), C classes.
+Shapes: B examples in the batch, S sequences of all examples, T positions (or P of one packed row), C classes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Loss(NamedTuple):
     """The loss of a batch."""
 
     total: Tensor
-    """The sum () over what is learned."""
+    """The sum () over the examples, tokens or sentences that have a target."""
     sample_size: int | Tensor
-    """What fairseq divides it by, with those of all batches and ranks of an update."""
+    """The number of summands; fairseq divides by the sum over all batches and ranks of an update."""
     means: Mapping[str, tuple[Tensor, int | Tensor]] = MappingProxyType({})
-    """Further figures of the log: sums, and what they are divided by."""
+    """Further means for the log: each a sum and its divisor."""
 
 
 class Criterion(Protocol):
-    """What a loss asks of the criterion."""
+    """The part of the criterion that a loss uses."""
 
     options: Mapping[str, Any]
     training: bool
@@ -46,17 +46,17 @@ class Criterion(Protocol):
         """The share of the target that is spread over all labels."""
 
     def label_weights(self, logits: Tensor) -> Tensor | None:
-        """How much each label counts (C,), if not all the same."""
+        """The weight of each label (C,); None: all labels have the same."""
 
 
 class TrainedKind(Protocol):
-    """What a training asks of its kind, a `kinds.base.Kind`."""
+    """The part of a `kinds.base.Kind` that its training uses."""
 
     name: ClassVar[str]
     head: ClassVar[str]
     """The kind of its head."""
     settings: Mapping[str, Any]
-    """As the prepared folder has them."""
+    """The settings in the prepared folder."""
 
     @property
     def window_pooling(self) -> str | None:
@@ -67,12 +67,12 @@ class TrainedKind(Protocol):
 
 
 class KindTraining:
-    """How kinds without special needs are trained: one head, batches of examples; subclasses add the loss."""
+    """The training of kinds without special needs: one head, batches of examples; subclasses add the loss."""
 
     dataset_class: type[ExamplesDataset] = ExamplesDataset
-    """Makes the batches."""
+    """The class of the batches."""
     inputs_class: type[ExamplesDataset] = ExamplesDataset
-    """Makes the batches of `experiments/inference.py`, which need no labels."""
+    """The class of the batches of `experiments/inference.py`, which need no labels."""
     means: ClassVar[tuple[str, ...]] = ()
     """Names in `Loss.means` that are not metrics of the kind."""
 
@@ -80,7 +80,7 @@ class KindTraining:
         """`cfg` holds the options of the fairseq task."""
         self.kind, self.cfg, self.vocabulary = kind, cfg, vocabulary
         self.is_dummy = False
-        """True while a batch only keeps a rank busy that has run out of batches."""
+        """True while a rank that has run out of batches computes a batch only to keep step with the others."""
         if kind.window_pooling is not None:
             self.dataset_class = self.inputs_class = WindowsDataset
 
@@ -90,7 +90,7 @@ class KindTraining:
         return self.kind.head_sizes()
 
     def register_heads(self, model: Any) -> None:
-        """Add the kind's head to a new model, if it has one; the masked-LM head is there."""
+        """Add the kind's head to a new model, if it has one; every model already has the masked-LM head."""
         name, kind = self.cfg.classification_head_name, self.kind.head
         if self.kind.window_pooling is not None:
             need_ours(model, "cannot read texts in windows (--long-texts):")
@@ -101,7 +101,7 @@ class KindTraining:
             model.register_head(name, kind, **self.head_sizes)
 
     def segments_of_start(self, number: int, start: Path | None) -> int:
-        """Segment embeddings of the model; `number` is how many the checkpoint `start` has."""
+        """The number of segment embeddings of the model; the checkpoint `start` has `number`."""
         return number
 
     def open_dataset(self, name: str, split: Any, **options: Any) -> ExamplesDataset:
@@ -126,12 +126,12 @@ class KindTraining:
         raise NotImplementedError(f"{type(self).__name__} has no loss")
 
     def judging(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Options of the criterion by which a validation is judged; see `Kind.validated`."""
+        """The options of the criterion for scoring a validation; see `Kind.validated`."""
         return options
 
 
 def find_training(kind: type[Any]) -> type[KindTraining]:
-    """The training that is registered for a kind, or for the nearest kind that it extends."""
+    """The training registered for a kind, or for its nearest base class that has one."""
     for each in kind.__mro__:
         name = str(vars(each).get("name"))
         if name in KINDS and KINDS[name].training:
@@ -141,7 +141,7 @@ def find_training(kind: type[Any]) -> type[KindTraining]:
 
 
 def need_ours(model: Any, lacks: str) -> None:
-    """Refuse a model of fairseq for what only our models can do; `lacks` begins the message."""
+    """Refuse a model of fairseq for a feature of our models; `lacks` begins the message after the name of the class."""
     if not hasattr(model, "register_head"):
         raise ValueError(
             f"{type(model).__name__} {lacks} use --arch fast_roberta_base (or another size of fast_roberta), which "

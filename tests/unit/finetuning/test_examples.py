@@ -49,7 +49,7 @@ def test_rows_that_repeat_or_contradict_earlier_ones_and_texts_in_two_splits_are
         warn_of_overlap(rows[:2], examples(("c", "x"), ("b", "x"), name="dev.csv"), split="valid")
     same, other, shared = caplog.messages
     assert "my.csv, line 4: the row repeats line 2; 1 row repeats an earlier one and counts twice" in same
-    assert "my.csv, line 5: the text is that of line 3, with 'y' instead of 'x'; 1 row contradicts" in other
+    assert "my.csv, line 5: the text is the same as in line 3, with 'y' instead of 'x'; 1 row contradicts" in other
     assert "dev.csv, line 3: the text is also in" in shared and "1 of 2 texts of the split valid" in shared
     caplog.clear()
     warn_of_duplicates(examples(("a", "x"), ("a", "x"), ("a", "x"), name="my.parquet"))

@@ -321,7 +321,7 @@ def test_labels_are_sorted_as_numbers_if_they_are_and_the_user_may_order_them():
     ("labels", "given", "message"),
     [
         (["a", "b", "c"], ["a", "b"], r"my\.csv, line 4: the label 'c' is none of --labels a b"),
-        (["a", "a"], None, r"there is no other label than 'a', so there is nothing to learn"),
+        (["a", "a"], None, r"all rows have the label 'a', so there is nothing to learn"),
         ([], None, "no row has a label"),
         ([str(number / 7) for number in range(30)], None, "30 different values in 30 rows.* --kind regression"),
     ],

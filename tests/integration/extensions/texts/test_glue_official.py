@@ -87,7 +87,9 @@ def test_no_option_hides_what_users_meet(finetuned):
 def test_the_head_of_another_task_is_refused(finetuned, tmp_path, trained, task):
     (checkpoint,) = finetuned(trained).glob("runs/*/seed-1/checkpoints/checkpoint_best.pt")
     prepared = Prepared.open(finetuned(task) / "data")
-    message = f"{checkpoint} was fine-tuned on {trained}, and by {prepared.folder}/prepared.json the data are for {task}: its head"
+    message = (
+        f"{checkpoint} was fine-tuned on {trained}, but {prepared.folder}/prepared.json has data for {task}: the head"
+    )
     with pytest.raises(ValueError, match=re.escape(message)):
         load_model(checkpoint, prepared)
 
