@@ -1,23 +1,23 @@
-"""The kinds of tasks: what a head answers, one class each, from a record to the answer.
+"""The kinds of tasks, one class each, from a record to the answer.
 
 Extensions register them (`registry.KINDS`); a kind with a loss of its own has a `KindTraining`
 (`finetuning/training.py`).
 
-What the classes are made of:
+Base classes and common parts:
 
-    base                what every kind offers
-    scored              what a kind is measured by
-    tables              what a kind offers for tables of your own
-    texts               what kinds of texts and pairs share, such as texts that are too long
+    base                every kind
+    scored              the scores of a kind
+    tables              kinds for tables of your own
+    texts               kinds of texts and pairs, which may be too long
     lm_head             the masked-LM head of a pretrained model, in exports
     outputs             a model's raw outputs for a split, thresholds and temperatures -> entries, metrics, tables
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds
     score_names         one name for one score, in logs, results and reports
     scripts             text without spaces        -> characters and words, which F1 compares
     answer_scores       answers that are texts     -> exact match and F1, by the scripts of SQuAD
-    bag_of_words        texts of a split           -> TF-IDF, and labels by it, a baseline
+    bag_of_words        texts of a split           -> TF-IDF, and labels from it, a baseline
     usage               the code of model cards that gives a kind's answers by transformers
-    foreign_rows        rows as other programs export them, read or refused with the row as it should be
+    foreign_rows        rows as other programs export them: read, or refused with an example of a correct row
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ScoreMethod = Literal["pll", "pll-word-l2r", "unmasked"]
 
 
 def own_kinds() -> tuple[str, ...]:
-    """The kinds that tables of your own can have."""
+    """The kinds for tables of your own."""
     return tuple(name for name, entry in KINDS.items() if entry.is_own)
 
 
@@ -49,17 +49,17 @@ def option_words(option: str) -> dict[str, str]:
 
 
 def deciding_numbers() -> tuple[str, ...]:
-    """Names of the thresholds and temperatures of all kinds, as the metrics of a development set call them."""
+    """Names of the thresholds and temperatures of all kinds, as in the metrics of a development set."""
     return tuple(dict.fromkeys(name for entry in KINDS.values() for name in entry.numbers))
 
 
 def error_metrics() -> set[str]:
-    """The metrics of which a smaller value is better; the others grow with the quality."""
+    """The metrics that are better if they are smaller; all others are better if they are larger."""
     return {"loss", *(name for entry in KINDS.values() for name in entry.errors)}
 
 
 def task_kinds() -> dict[str, str]:
-    """Values of `roberta predict --task-kind` -> the kinds that answer."""
+    """Values of `roberta predict --task-kind` -> kinds."""
     return {entry.task_kind or name: name for name, entry in KINDS.items() if entry.task_kind not in KINDS}
 
 
@@ -74,7 +74,7 @@ def table_kind(settings: Mapping[str, Any]) -> TableKind:
     name = str(settings.get("kind"))
     if name not in own_kinds():
         known = ", ".join(own_kinds())
-        sentence = f"There is no kind {name!r} of own data, as prepared.json has it; there are {known}."
+        sentence = f"prepared.json has the kind {name!r}, which is not a kind for own data; there are {known}."
         raise ValueError(" ".join([sentence, *problems]))
     made: Any = kind_class(name)(settings)
     return made  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 """Exact match and F1 of an answer that is a text, by the official scripts of SQuAD, evaluate-v1.1.py and -v2.0.py.
 
-The scripts differ if a text is empty after normalization: version 1.1 gives two such texts an F1 of 0, version 2.0,
+The scripts differ if a text is empty after normalization. Version 1.1 gives two such texts an F1 of 0. Version 2.0,
 whose answers may be empty, gives 1 and ignores such right answers. Characters may be compared instead of words
 (`scripts`).
 """
@@ -39,7 +39,8 @@ def answer_score(
 ) -> AnswerScore:
     """Scores of a prediction against the right answer that fits best.
 
-    If it `may_be_empty`, "" is right where there are no right answers. By words, or `by_characters` (`scripts`).
+    If the answer `may_be_empty`, "" is right for questions without right answers. Words are compared, or characters
+    with `by_characters` (`scripts`).
     """
 
     def words(text: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""TF-IDF of the tokens of texts, and with logistic regression a baseline for models that choose labels of texts.
+"""TF-IDF of the tokens of texts, and logistic regression on it: a baseline for models that choose labels of texts.
 
-The baseline reads the same inputs as the model, cut to the same length; the two texts of a pair have columns of their
-own. TF-IDF and regression have scikit-learn's defaults, and the weights of the labels.
+The baseline reads the same inputs as the model, cut to the same length. The two texts of a pair have separate columns.
+TF-IDF and regression use scikit-learn's defaults, and the weights of the labels.
 
 Shapes: N examples, C labels; S texts, V words.
 """
@@ -48,24 +48,24 @@ def _counts(sequences: Sequence[NDArray[Any]], num_ids: int) -> sparse.csr_matri
 
 
 class BagOfWords:
-    """The baseline `NAME`, fitted on the training set of a prepared folder when it is first asked."""
+    """The baseline `NAME`; it is fitted on the training set of a prepared folder when `outputs` is first called."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
         self._fitted: tuple[list[NDArray[Any]], list[Any]] | None = None
 
     def skipped(self) -> str:
-        """Why it is left out, as a sentence; empty if it is not."""
+        """A sentence on why the baseline is left out; empty if it is not."""
         rows, labels = len(self._prepared.split("train")), len(self._prepared.settings.get("labels") or ())
         if rows > MOST_ROWS or rows * labels > MOST_OUTPUTS:
             return f"{NAME}, the baseline, is left out for {rows:,} rows and {labels:,} labels: it would take too long."
         column = self._prepared.split("train").columns.get("label")
         if column is not None and len(np.unique(np.asarray(column))) < 2:
-            return f"{NAME}, the baseline, is left out: the training set has one label only."
+            return f"{NAME}, the baseline, is left out: the training set has only one label."
         return ""
 
     def outputs(self, split: PreparedSplit) -> RawOutputs:
-        """Its logits (N, C) for a split, in the form of a model's."""
+        """The baseline's logits (N, C) for a split, in the form of a model's."""
         if self._fitted is None:
             self._fitted = self._fit()
         training, models = self._fitted
@@ -78,7 +78,7 @@ class BagOfWords:
             scores = np.asarray(model.decision_function(features))
             if len(models) > 1:
                 logits[:, number] = scores
-            else:  # of two labels, the log-odds of the second; training may lack labels
+            else:  # for two labels, scikit-learn gives the log-odds of the second; training may not have all labels
                 logits[:, model.classes_] = (
                     scores if scores.ndim == 2 else np.stack([np.zeros(len(scores)), scores], axis=1)
                 )
@@ -107,7 +107,7 @@ class BagOfWords:
         return training, models
 
     def _words(self, split: PreparedSplit) -> list[NDArray[Any]]:
-        """The columns of each example: its ids; those of a second text are raised by the size of the vocabulary."""
+        """The columns of each example: its ids, plus the size of the vocabulary in a second text."""
         vocabulary, offsets = self._prepared.vocabulary, split.offsets.tolist()
         columns = []
         for first, stop in pairwise(offsets):

@@ -1,11 +1,11 @@
-"""What every kind of task offers: facts for the other rooms, decoding of raw outputs, and answers about records.
+"""The interface of a kind of task: facts for other packages, scores of raw outputs, and answers about records.
 
-    trained by     head, task, head_sizes, metrics, selection
-    known as       description, has_labels, hugging_face, graph_outputs; usage, card_rows, decision: words of cards
-    prepared       write: examples -> the files of a split
-    raw outputs    outputs, outputs_by: what `RawOutputs` has, and its rows
-    results        judged: raw outputs for a split -> entries and metrics; validated, outcome, baseline: what calls it
-    answers        read_question, answer: a record -> an answer, by a model that is open
+    training       head, task, head_sizes, metrics, selection
+    exports        description, has_labels, hugging_face, graph_outputs; usage, card_rows, decision: texts of cards
+    preparation    write: examples -> the files of a split
+    raw outputs    outputs, outputs_by: the names and the rows of `RawOutputs`
+    results        judged: raw outputs for a split -> entries and metrics; validated, outcome and baseline call it
+    answers        read_question, answer: a record -> an answer, by an open model
 
 Shapes: N examples or questions, S their sequences, C classes.
 """
@@ -41,9 +41,9 @@ TEXT_CLASSES = "roberta_sentence_prediction"  # the fairseq task of texts and pa
 Answer = dict[str, Any] | ValueError
 """The answer to a record, or the reason why there is none."""
 Hub = Any
-"""A `roberta_plugin.hub.RobertaHub`, whose room is above this one."""
+"""A `roberta_plugin.hub.RobertaHub`; that package imports this one, so the type cannot be named here."""
 AnswerOptions = Any
-"""The `PredictSettings` of `roberta_plugin/prediction/settings.py`, likewise."""
+"""The `PredictSettings` of `roberta_plugin/prediction/settings.py`, for the same reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,31 +57,31 @@ class HuggingFace:
     pipeline: str
     """Name of the task on the hub."""
     problem_type: str = ""
-    """What ForSequenceClassification learns."""
+    """The problem_type of ForSequenceClassification."""
     optional: tuple[str, ...] = ()
-    """Modules of ours that their class lacks, and that decide nothing with weights of 0."""
+    """Modules of ours that their class does not have, and that do not change answers if their weights are 0."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """Modules of ours -> their outputs, other than the width of the model and, of `out_proj`, the classes."""
     reads_options: bool = False
     """True if their class reads the options of a question (N, O, T) at once."""
     peft_task: str | None = None
-    """What peft calls it (task_type)."""
+    """Its task_type in peft."""
     has_pooler: bool = True
     """False if its head has no layer with --pooler-activation-fn."""
     least_outputs: int = 1
-    """Fewest outputs of a head that can be one of this kind."""
+    """The smallest number of outputs of a head of this kind."""
     is_asked_by_words: bool = False
-    """True if programs there give it lists of words, each with a space before it (add_prefix_space)."""
+    """True if transformers gives it lists of words, each with a space before it (add_prefix_space)."""
     num_outputs: int | None = None
-    """Outputs of a head without classes; None: its classes count."""
+    """Outputs of a head without classes; None: one for each class."""
     arguments: str | None = ""
     """Further arguments of `pipeline` that give the answers of this kind; None: there is no such pipeline."""
     task: str = ""
-    """The fine-tuning task that an imported model records, whose head it has."""
+    """The fine-tuning task that an imported model records."""
     task_without_optional: str = ""
-    """The same, where the `optional` modules decide nothing."""
+    """The same for a model without the `optional` modules."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of fine-tuning that it records."""
+    """The settings of fine-tuning that an imported model records."""
     code: Path | None = None
     """A file with the class RobertaPlugin + `suffix`, where transformers has none: it is exported beside
     `conversion/modeling_roberta_plugin.py`, from which it may import."""
@@ -98,24 +98,24 @@ SEQUENCE_CLASSIFICATION: dict[str, Any] = {
 
 
 class Official(NamedTuple):
-    """How the records of an official task are read and judged: what a benchmark knows and a kind does not."""
+    """The part of an official task that a kind does not know: how its records are read and scored."""
 
     columns: tuple[str, ...] = ()
-    """Columns of the text or the two texts."""
+    """The column of the text, or the columns of the two texts."""
     is_pair: bool | None = None
-    """Whether it reads two texts; None: not known."""
+    """True if it reads two texts; None: not known."""
     texts: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
     """A record with the official fields -> its texts; `text` and `text_pair` are read too."""
     choices: Callable[[Mapping[str, Any]], Any] | None = None
     """A record with the official fields -> the example of its text, question and options."""
     slot: str = ""
-    """What in a question the option replaces; empty: blanks, as in RACE."""
+    """The part of a question that an option replaces; empty: blanks, as in RACE."""
     separators: int = 2
-    """</s> between the text and a question with such a slot."""
+    """The number of </s> between the text and a question with such a slot."""
     limits: tuple[float, float] | None = None
-    """Smallest and greatest number."""
+    """The smallest and the greatest number."""
     white_space: WhiteSpace | None = None
-    """What is read of the white space of a text; None: as the kind does."""
+    """How the white space of a text is read; None: as the kind does."""
     is_own: bool = False
     """True for tables of your own, whose settings name the kind and the columns."""
 
@@ -125,74 +125,75 @@ OWN = Official(is_own=True)
 
 
 class Kind(ScoredKind, ABC):
-    """One kind of task; its settings are those that a prepared folder or a checkpoint records."""
+    """One kind of task, with the settings that a prepared folder or a checkpoint records."""
 
     name: ClassVar[str]
     description: ClassVar[str]
-    """What a model of this kind does, for model cards."""
+    """The use of a model of this kind, for model cards."""
     head: ClassVar[str] = "classification"
     """The kind of its head in `models/heads.py`; or masked_lm, the head of pretraining."""
     default_head_name: ClassVar[str] = "sentence_classification_head"
     task: ClassVar[str] = TEXT_CLASSES
-    """Name of the fairseq task and criterion that train it."""
+    """The name of the fairseq task and criterion that train it."""
     also_trained_by: ClassVar[tuple[str, ...]] = ()
-    """Further tasks of fairseq, whose models are of this kind."""
+    """Further tasks of fairseq whose models are of this kind."""
     learns_numbers: ClassVar[bool] = False
     """True if the settings may have the mean and the deviation by which its numbers are standardized."""
     has_labels: ClassVar[bool] = False
-    """Whether its classes have names."""
+    """True if its classes have names."""
     averages_labels: ClassVar[bool] = True
-    """Whether averages over its labels need examples of each of them."""
+    """True if averages over its labels need examples of each label."""
     can_smooth: ClassVar[bool] = False
-    """Whether its loss is a cross-entropy over labels, of which --label-smoothing spreads a share."""
+    """True if its loss is a cross-entropy over labels, so that --label-smoothing can be used."""
     can_pack: ClassVar[bool] = True
-    """Whether the head can read packed rows."""
+    """True if the head can read packed rows."""
     outputs: ClassVar[tuple[str, ...]] = ("logits",)
     """Names in `RawOutputs`, in the order of the head's outputs."""
     validated_outputs: ClassVar[tuple[str, ...]] = ()
-    """Names in `RawOutputs` of what a validation collects; empty: all of `outputs`."""
+    """Names in `RawOutputs` that a validation collects; empty: all of `outputs`."""
     outputs_by: ClassVar[Mapping[str, str]] = {}
     """Outputs without a row for each sequence -> `PER_TOKEN`, or the array of a split with the first row of each
     example."""
     reads_logits: ClassVar[str] = ""
-    """How it reads the logits of a classification head otherwise than by their softmax, as the begin of a sentence."""
+    """If not by softmax: how it reads the logits of a classification head, as the beginning of a sentence."""
     is_compared_with_words: ClassVar[bool] = False
     """True if reports have the metrics of TF-IDF with logistic regression (`bag_of_words.py`) beside the model's."""
     graph_outputs: ClassVar[tuple[str, ...]] = ("logits",)
     """Names of its outputs in an exported graph."""
     decides: ClassVar[str] = "answers"
-    """What its largest logits decide, in words; or what it gives instead: scores or vectors."""
+    """What its largest logits decide, as a noun; scores or vectors for kinds that do not decide."""
     hugging_face: ClassVar[HuggingFace | None] = None
     """None: Hugging Face has no class for it."""
     recorded: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
+    """Settings that an export writes to config.json, in an entry named like the kind -> True for valid values."""
     also_recorded: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
-    """The same of settings that a model may lack."""
-    """Settings that an export has in config.json, in an entry with the name of the kind -> True for possible values."""
+    """The same for settings that a model need not have."""
     fields: ClassVar[tuple[str, ...]] = ("text",)
     """Fields of a record that --text-column and --text-pair-column stand for."""
     white_space: ClassVar[WhiteSpace] = "stripped"
-    """What a model of it reads of the white space of a text."""
+    """How the model reads the white space of a text."""
     baseline_name: ClassVar[str] = "a constant answer"
-    """What its baseline is, in words."""
+    """A description of its baseline."""
     free_settings: ClassVar[tuple[str, ...]] = ("max_length",)
-    """Settings of data by which its head can be used for other data (`may_differ`), besides those of its bases."""
+    """Settings that may differ between the data of fine-tuning and other data (`may_differ`), besides those of its
+    base classes."""
     scoring: ClassVar[tuple[str, ...]] = ()
-    """Options of the scoring that it has."""
+    """Its options of the scoring."""
     decides_by: ClassVar[Mapping[str, str]] = {}
-    """Numbers that decide beside the weights (`kinds/outputs.py`): the option of `roberta predict` that gives each one
-    -> the option of the scoring that searches for it; empty: it is always searched for."""
+    """Thresholds and temperatures (`kinds/outputs.py`): the option of `roberta predict` that gives the number -> the
+    option of the scoring that searches for it; empty: it is always searched for."""
 
     hub: Hub
     options: AnswerOptions
     numbers: Mapping[str, float]
-    """Those of `decides_by` that belong to the model."""
+    """The numbers of `decides_by` that the model has."""
     max_length: int
     head_name: str
 
     def __init__(self, settings: Mapping[str, Any], *, task_name: str = "", official: Official | None = None) -> None:
         """Make a kind from settings; `task_name` is the fine-tuning task, and `official` are its rules.
 
-        Without a task, they are the settings of tables of your own.
+        Without a task, the settings are for tables of your own.
         """
         self.settings, self.task_name, self.official = (
             settings,
@@ -208,8 +209,8 @@ class Kind(ScoredKind, ABC):
 
     @property
     def window_pooling(self) -> str | None:
-        """How the head reads an example of several windows: the `pooling` of `models/heads.pool_windows`; None: it
-        answers about each sequence."""
+        """How the head combines the windows of an example: the `pooling` of `models/heads.pool_windows`; None: each
+        sequence has an answer of its own."""
         pooling: str | None = self.settings.get("window_pooling")
         if pooling not in (None, *POOLINGS):
             raise ValueError(
@@ -219,7 +220,7 @@ class Kind(ScoredKind, ABC):
         return pooling
 
     def reduced(self, outputs: Any) -> Any:
-        """What a validation keeps of the outputs (tensors) of a batch: `validated_outputs`."""
+        """The `validated_outputs` of a batch, from all outputs (tensors)."""
         return outputs
 
     def head_sizes(self) -> dict[str, int]:
@@ -228,41 +229,41 @@ class Kind(ScoredKind, ABC):
 
     @classmethod
     def taken_over(cls, trained: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings that the fine-tuning of a model goes on with if no option says otherwise; `trained` are the model's.
+        """Settings of a model (`trained`) that further fine-tuning uses unless options replace them.
 
-        They are how it reads texts, and what it makes of them.
+        They say how the model reads texts, and how their features are combined.
         """
         is_same = trained.get("kind") == cls.name and "max_length" in trained
         return {"max_length": trained["max_length"]} if is_same else {}
 
     def keeps_rows(self, labels: Sequence[str]) -> bool:
-        """Whether a training keeps the rows of a head that it starts from, if only these labels are among its own."""
+        """True if a training keeps the rows of single labels: `labels` are those that both models have."""
         return False
 
     @classmethod
     def is_described_by(cls, settings: Mapping[str, Any]) -> bool:
-        """True if the settings of a model without a task or a head that was fine-tuned are those of this kind."""
+        """True if a model with these settings, but without a fine-tuned task or head, is of this kind."""
         return False
 
     @classmethod
     def may_differ(cls, setting: str) -> bool:
-        """True if the head goes on to mean the same where data differ by this setting from those of its fine-tuning."""
+        """True if the head's answers keep their meaning for data with another value of this setting."""
         return any(setting in vars(each).get("free_settings", ()) for each in cls.__mro__)
 
     @classmethod  # most kinds have nothing to check
     def check_foreign(cls, made: Mapping[str, Any], ours: Mapping[str, Any], *, checkpoint: Path, data: Path) -> None:
-        """Refuse data with these settings (`ours`) for a model without a fine-tuning task, with the settings `made`."""
+        """Refuse data with the settings `ours` for a model without a fine-tuning task, with the settings `made`."""
 
     def lacks(self, split: PreparedSplit) -> str:
-        """What a split lacks for a loss, such as "has no scores"; empty: nothing."""
+        """Say why a split has no loss, such as "has no scores"; empty: it has one."""
         return ""
 
     def remarks(self, split: PreparedSplit) -> Iterator[str]:
-        """What a user must know of a split beside what was cut and which labels lack, one sentence each."""
+        """Sentences on a split for the user, besides those on cut texts and missing labels."""
         return iter(())
 
     def is_constant(self, split: PreparedSplit) -> bool:
-        """True if what is learned is the same number in all examples of a split, of two or more."""
+        """True if a split has two or more examples, and all have the same number to learn."""
         return False
 
     def labels_without_examples(self, split: PreparedSplit) -> list[str]:
@@ -287,13 +288,17 @@ class Kind(ScoredKind, ABC):
         if not self.can_smooth:
             kinds = ", ".join(name for name in KINDS if kind_class(name).can_smooth)
             raise ValueError(
-                f"--label-smoothing goes with kinds that choose one of several labels ({kinds}), and this is "
+                f"--label-smoothing goes with kinds that choose one of several labels ({kinds}), but this is "
                 f"{self.name}. Leave it out."
             )
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
-        """Outputs in the shapes of a model's that mean the same answer for every input: the most frequent label of the
-        training set, its mean number, the first of equal scores, or no answer; None if there is no such answer."""
+        """Outputs that give the same answer to every input, in the shapes of the model's `outputs`; None if the kind
+        has no such answer.
+
+        The answer is the most frequent label of the training set, its mean number, the first of equal scores, or "no
+        answer".
+        """
         return None if outputs.logits is None else RawOutputs(logits=np.zeros_like(outputs.logits))
 
     def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
@@ -303,13 +308,13 @@ class Kind(ScoredKind, ABC):
     # Words of model cards.
 
     def usage(self, model: Exported) -> str:
-        """Code by which transformers gives the answers of an exported folder, and what it leaves out."""
+        """Code for transformers that gives the answers of an exported folder, and a note on its limits."""
         assert self.hugging_face is not None, "there is a class for it"
         call = f'"{self.hugging_face.pipeline}", "FOLDER"{self.hugging_face.arguments or ""}'
         return pipeline_block(call, 'print(pipe("A text."))')
 
     def card_rows(self, model: Exported) -> dict[str, str]:
-        """What a model card says of the model beside its sizes."""
+        """Rows of a model card, besides those on sizes."""
         return {"Classes": ", ".join(model.labels)} if model.labels else {}
 
     def decision(self, model: Exported) -> dict[str, str]:
@@ -324,7 +329,7 @@ class Kind(ScoredKind, ABC):
         """Write a split: the inputs and numbers of each example, and a record with its id.
 
         Returns:
-            What is doubtful in it; listed in SPLIT.doubtful.jsonl.
+            Suspicious examples, which are listed in SPLIT.doubtful.jsonl.
         """
         raise NotImplementedError(f"{self.name} is not trained")
 
@@ -337,9 +342,9 @@ class Kind(ScoredKind, ABC):
         raise NotImplementedError(f"{self.name} is not trained")
 
     def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
-        """The metrics of a validation, `metrics` among them, of all outputs; a threshold is found on the split itself.
+        """The metrics of a validation, `metrics` among them; a threshold is found on the split itself.
 
-        `options` are those of the criterion.
+        `options` are the options of the criterion.
         """
         decisions = Decisions(DEVELOPMENT, options)
         outcome = self.judged(split, [outputs], decisions)
@@ -367,7 +372,7 @@ class Kind(ScoredKind, ABC):
         return self._by_threshold(outcome)
 
     def _by_threshold(self, outcome: Outcome) -> Outcome:
-        """The outcome with the names of scores by labels or answers that a threshold has decided, if one has."""
+        """The outcome, with the names that scores have at a threshold if one has decided."""
         has_decided = any(name.endswith("threshold") for name in outcome.numbers)
         return outcome.renamed(self.at_threshold) if has_decided else outcome
 
@@ -386,7 +391,7 @@ class Kind(ScoredKind, ABC):
         for name in options.given("score"):
             if name not in self.scoring:
                 kinds = " and ".join(each for each in own_kinds() if name in kind_class(each).scoring)
-                raise ValueError(f"--{name.replace('_', '-')} goes with {kinds}, and this is {self.name}.")
+                raise ValueError(f"--{name.replace('_', '-')} goes with {kinds}, but this is {self.name}.")
 
     # Answers about records.
 
@@ -398,7 +403,7 @@ class Kind(ScoredKind, ABC):
         official: Official | None = None,
         numbers: Mapping[str, float] | None = None,
     ) -> Self:
-        """The kind with an open model, ready to answer; `numbers` are those by which the model decides."""
+        """The kind with an open model, ready to answer; `numbers` are the model's thresholds and temperatures."""
         goes_with: dict[str, list[str]] = {}
         for kind, entry in KINDS.items():
             for option in entry.options:
@@ -408,9 +413,9 @@ class Kind(ScoredKind, ABC):
         known = {item.name: item for item in fields(options)}
         for name, kinds in goes_with.items():
             if cls.name not in kinds and name in known and is_given(options, known[name]):
-                raise ValueError(f"--{name.replace('_', '-')} goes with {' and '.join(kinds)}, and this is {cls.name}.")
+                raise ValueError(f"--{name.replace('_', '-')} goes with {' and '.join(kinds)}, but this is {cls.name}.")
         if options.text_pair_column is not None and len(cls.fields) == 1:
-            raise ValueError(f"--text-pair-column goes with models of two texts, and this one is for {cls.name}.")
+            raise ValueError(f"--text-pair-column goes with models of two texts, but this one is for {cls.name}.")
         made = cls(hub.trained_on.get("settings", {}), task_name=str(hub.trained_on.get("task")), official=official)
         made.is_answering = True
         made.hub, made.options = hub, options
@@ -507,7 +512,7 @@ class Kind(ScoredKind, ABC):
         raise NotImplementedError(f"{self.name} is predicted as another kind")
 
     def known_labels(self, number: int, *, form: str = "{}") -> list[str]:
-        """The names of a head's classes, or their numbers if the checkpoint does not name as many."""
+        """The names of a head's classes, or their numbers if the checkpoint has no names or another number of them."""
         names = [str(label) for label in self.settings.get("labels") or ()]
         return names if len(names) == number else [form.format(label) for label in range(number)]
 
@@ -517,7 +522,7 @@ class Kind(ScoredKind, ABC):
         return {name: float(values[name]) for name in cls.decides_by if name in values}
 
     def number(self, name: str) -> float | None:
-        """The threshold or temperature that an option gives, or that belongs to the model."""
+        """The threshold or temperature of an option, or else of the model."""
         value: float | None = getattr(self.options, name)
         return self.numbers.get(name) if value is None else value
 
@@ -530,7 +535,7 @@ class Kind(ScoredKind, ABC):
 
 
 def certain(shape: tuple[int, ...], column: Any) -> NDArray[np.float32]:
-    """Logits (S, C) or (T_s, C) by which one class is certain."""
+    """Logits (S, C) or (T_s, C) that make one class certain."""
     logits = np.zeros(shape, dtype=np.float32)
     logits[:, column] = 100.0
     return logits
@@ -544,14 +549,16 @@ def logits_of(members: Sequence[RawOutputs]) -> list[NDArray[np.float64]]:
 
 
 def chosen_head(heads: Sequence[str], wanted: str | None, *, kind: str) -> str:
-    """The head called `wanted`, or the only one."""
-    if wanted is not None and wanted not in heads:
-        raise ValueError(f"--head {wanted}: the model has {', '.join(heads) or 'no head'} for {kind}.")
-    if wanted is None and len(heads) != 1:
-        if not heads:
-            raise ValueError(f"The model has no head for {kind}: fine-tune it first, or give another --task-kind.")
+    """The head called `wanted`; None: the only head."""
+    if wanted is not None:
+        if wanted not in heads:
+            raise ValueError(f"--head {wanted}: the model has {', '.join(heads) or 'no head'} for {kind}.")
+        return wanted
+    if not heads:
+        raise ValueError(f"The model has no head for {kind}: fine-tune it first, or give another --task-kind.")
+    if len(heads) > 1:
         raise ValueError(f"The model has the heads {', '.join(heads)}: choose one with --head.")
-    return wanted or heads[0]
+    return heads[0]
 
 
 def marked(content: dict[str, Any], *, is_cut: bool) -> dict[str, Any]:
@@ -565,5 +572,5 @@ def is_length(value: Any) -> bool:
 
 
 def rounded(value: float) -> float:
-    """A probability as files have it."""
+    """A probability with six decimals, as in files."""
     return round(float(value), 6)

@@ -1,11 +1,11 @@
-"""Rows as other programs export them: those that are read as they are, and what to write in the place of others.
+"""Rows as other programs export them: some are read, others are refused with an example of a correct row.
 
     "label": ["a"], "label": {"choices": ["a"]}         doccano, Label Studio: the label a
     "choices": {"text": [...], "label": ["A", "B"]}     ARC, OpenBookQA, CommonsenseQA: options and their names
     "choices": [{"label": "A", "text": ...}]            the same, a list of objects
 
-Refused, with the row as it should be: spans of characters, whole tasks of Label Studio, and a question with its options
-in it. Articles of SQuAD and passages of MRQA are refused with the task that reads them.
+Refused are spans of characters, whole tasks of Label Studio, and a question with its options in it. For articles of
+SQuAD and passages of MRQA, the message names the task that reads them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ from roberta_plugin.finetuning.layouts.words import split_words, word_spans
 from roberta_plugin.finetuning.records import parse_cell
 from roberta_plugin.tables import Row
 
-_MOST_WORDS = 12  # of a text that a message shows
+_MOST_WORDS = 12  # of a text in a message
 _LABELS = ("label", "labels", "entities", "spans")  # columns of spans
 
 
 def named_options(row: Row, column: str) -> tuple[list[Any], list[str]] | None:
-    """The options of a cell, and their names, of which there may be none; None: it is in neither of the two layouts."""
+    """The options in a cell and their names, which may be empty; None: the cell has neither of the two layouts.
+
+    Examples: {"text": ["red", "blue"], "label": ["A", "B"]}                          -> ["red", "blue"], ["A", "B"]
+              [{"label": "A", "text": "red"}, {"label": "B", "text": "blue"}]         -> the same
+              {"text": ["red", "blue"]}, and any with another number of names         -> ["red", "blue"], []
+    """
     value = row.values.get(column)
     value = parse_cell(value, f"{row.where}, the column {column!r}") if isinstance(value, str) else value
     if isinstance(value, list) and value and all(isinstance(each, dict) and "text" in each for each in value):
@@ -36,10 +41,10 @@ def named_options(row: Row, column: str) -> tuple[list[Any], list[str]] | None:
 
 
 def check_layout(row: Row, *, text_column: str, label_columns: Sequence[str]) -> None:
-    """Refuse a row in a layout of another program, with the same row in ours.
+    """Refuse a row in a layout of another program; the message has the same row in our layout.
 
     Raises:
-        ValueError: naming its place, if the row has no text in its column, or spans in that of its label.
+        ValueError: naming the place, if there is no text in the column of the text, or spans in a column of the label.
     """
     values, text = row.values, row.values.get("text")
     has_text = isinstance(values.get(text_column), str | list)
@@ -52,9 +57,7 @@ def check_layout(row: Row, *, text_column: str, label_columns: Sequence[str]) ->
     for column in label_columns if has_text else (*label_columns, *_LABELS):
         spans = _spans(values.get(column))
         if spans and isinstance(text, str):
-            what = (
-                f"one with spans of characters, in {column!r}. For --kind tagging, which reads words with a tag each,"
-            )
+            what = f"one with spans of characters, in {column!r}. For --kind tagging, which reads words and their tags,"
             raise _refusal(row, f"{what} write rows", _tagged(text, spans))
     if has_text:
         return
@@ -89,7 +92,7 @@ def _choice(annotations: list[Any]) -> Any:
 
 
 def _spans(value: Any) -> list[tuple[int, int, str]]:
-    """Start, end and label of each span of doccano, spaCy or Label Studio; none if the cell holds anything else."""
+    """Start, end and label of each span of doccano, spaCy or Label Studio; empty if the cell holds anything else."""
     found = []
     for each in value if isinstance(value, list) else []:
         if isinstance(each, dict):
@@ -102,7 +105,7 @@ def _spans(value: Any) -> list[tuple[int, int, str]]:
 
 
 def _tagged(text: str, spans: list[tuple[int, int, str]]) -> dict[str, list[str]]:
-    """The words of a text with their tags, as many as a message shows."""
+    """The first words of a text with their tags, for a message."""
     words = split_words(text)
     tags = []
     for start, end in word_spans(text, words):

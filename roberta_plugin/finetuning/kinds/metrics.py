@@ -1,8 +1,9 @@
-"""Metrics: from confusion counts, or from predictions and answers; weighted by how often each example counts.
+"""Metrics from confusion counts, or from predictions and answers, with a weight for each example.
 
-The bootstrap varies these weights. A metric that is not defined, because a quotient is 0/0 or all answers are the same,
-is 0, as in scikit-learn: a log then shows a model that has learned nothing. Shares are from 0 to 1, correlations from
--1 to 1; the functions `measure_...` return metrics by name in percent, and errors in units of the answers.
+A weight says how often an example counts; the bootstrap varies the weights. A metric that is not defined, because a
+quotient is 0/0 or all answers are the same, is 0, as in scikit-learn: so a log shows a model that has learned nothing.
+Shares are from 0 to 1, correlations from -1 to 1. The functions `measure_...` return metrics by name in percent, and
+errors in units of the answers.
 
 Shapes: N examples, C classes or labels, M thresholds; weights are (N,).
 """
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[Any]
-THRESHOLDS = np.arange(1, 100) / 100  # (M,), those that are tried for several labels
+THRESHOLDS = np.arange(1, 100) / 100  # (M,), tried for several labels
 
 
 def confusion(
@@ -109,7 +110,7 @@ def label_counts(answers: Numbers, predictions: Numbers, weights: Numbers) -> tu
 
 
 def measure_labels(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
-    """Micro-F1, macro-F1 over all labels, and the share of examples whose labels are all right, of two (N, C)."""
+    """Micro-F1, macro-F1 over all labels, and the share of examples whose labels are all right, of two bool (N, C)."""
     right, predicted, present = label_counts(answers, predictions, weights)
     is_exact = (answers == predictions).all(axis=1)
     return {
@@ -133,20 +134,21 @@ def micro_f1s(probabilities: Numbers, answers: Numbers) -> NDArray[np.float64]:
 
 
 def best_threshold(probabilities: Numbers, answers: Numbers) -> float:
-    """The threshold with the best micro-F1, of probabilities and answers (N, C); of equal ones that nearest to 0.5."""
+    """The threshold with the best micro-F1 of probabilities and answers (N, C); among equally good ones, the one
+    nearest to 0.5."""
     return _with_the_best(micro_f1s(probabilities, answers), THRESHOLDS)
 
 
 def tuned_threshold(probabilities: Numbers, answers: Numbers, metric: str) -> float:
-    """The threshold with the best metric of `OF_COUNTS`, of all that decide differently; of equal ones as
-    `best_threshold`.
+    """The threshold with the best value of a metric of `OF_COUNTS`; among equally good ones, the one nearest to 0.5.
 
-    Two thresholds between the same neighboring probabilities decide alike: the middle stands for them, or 0.5.
+    All thresholds between two neighboring probabilities give the same predictions. So only the middle between the two
+    is tried, or 0.5 if it lies between them.
 
     Args:
-        probabilities: of class 1 (N,), from 0 to 1.
+        probabilities: probability of class 1 (N,), from 0 to 1.
         answers: 0 or 1 (N,).
-        metric: its name.
+        metric: name of the metric.
 
     Example: 0.1 of class 0, 0.2 and 0.3 of class 1  ->  0.15 for accuracy.
     """
@@ -173,8 +175,8 @@ def _with_the_best(values: Numbers, thresholds: Numbers) -> float:
 
 
 def measure_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
-    """Pearson's and Spearman's correlation of two (N,), and their mean, as GLUE averages STS-B; mean absolute and root
-    mean squared error, in units of the label."""
+    """Pearson's and Spearman's correlation of two (N,), and their mean, as GLUE averages for STS-B; mean absolute and
+    root mean squared error, in units of the label."""
     share = weights / weights.sum()
     errors = predictions - answers
     linear, of_ranks = 100 * pearson(predictions, answers, weights), 100 * spearman(predictions, answers, weights)
@@ -200,9 +202,9 @@ def spearman(x: Numbers, y: Numbers, weights: Numbers | None = None) -> float:
 
 
 def ranks(values: Numbers, weights: Numbers) -> Numbers:
-    """Rank of each value (N,) among the examples, each as often as it counts; equal values share the mean rank.
+    """Rank of each value (N,) among the examples, repeated by their weights; equal values share the mean rank.
 
-    Example: values [5, 7, 7], weights [2, 1, 1] stand for 5, 5, 7, 7 -> [1.5, 3.5, 3.5].
+    Example: values [5, 7, 7], weights [2, 1, 1] mean 5, 5, 7, 7 -> [1.5, 3.5, 3.5].
     """
     _, group = np.unique(values, return_inverse=True)
     counts = np.bincount(group, weights)
@@ -210,9 +212,9 @@ def ranks(values: Numbers, weights: Numbers) -> Numbers:
 
 
 def class_table(right: Numbers, predicted: Numbers, present: Numbers, labels: Sequence[str]) -> list[dict[str, Any]]:
-    """A row per label, from counts (C,): precision, recall and F1 in percent, and how many examples have it.
+    """A row per label, from counts (C,): precision, recall and F1 in percent, and the number of examples with it.
 
-    Of a label that no example has, nothing is measured, and the three are None.
+    If no example has a label, its precision, recall and F1 are None.
     """
     # f1 of right, a and a is 2 * right / (a + a)
     shares = np.array(
@@ -252,7 +254,7 @@ def measure_two_classes(answers: Numbers, predictions: Numbers, weights: Numbers
 
 
 def exact_match(answers: Numbers, predictions: Numbers, questions: Numbers) -> float:
-    """Share of the questions all of whose answers are judged rightly, from labels (N,): the EM of MultiRC.
+    """Share of the questions whose answers all have the right label, from labels (N,): the EM of MultiRC.
 
     Example: answers [1, 0, 1], predictions [1, 0, 0], questions [0, 0, 1] -> 0.5.
     """

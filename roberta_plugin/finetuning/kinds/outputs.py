@@ -1,17 +1,18 @@
-"""A model's raw outputs for a split, stored and loaded; the numbers that decide; what both come to.
+"""A model's raw outputs for a split, stored and loaded; thresholds and temperatures; the results from both.
 
     CELL/seed-N/outputs/SPLIT.npz    the arrays of `RawOutputs`, and checksums of the sequences that they are for and of
                                      the checkpoint that made them
 
-With them, medians and ensembles need no weights afterwards; outputs of another checkpoint are made anew. Logits of
-QQP's 390,965 test pairs take 3 MB a run, those of SQuAD 2.0's development set about 40 MB. An ensemble's probabilities
-are the mean of its members' (section 5.1).
+With stored outputs, medians and ensembles do not need the weights; outputs of another checkpoint are computed again.
+The logits of QQP's 390,965 test pairs take 3 MB a run, those of SQuAD 2.0's development set about 40 MB. An ensemble's
+probabilities are the mean of its members' (section 5.1).
 
-Thresholds and temperatures decide beside the weights (`Decisions`). Such a number is given by an option, or found by
-the right answers of the development set. On any other split it would be found by the very answers that judge it, so
-there it is refused. A kind names its numbers (`Kind.decides_by`), and its `judged` gets them from here alone.
+Answers depend on the weights, and in some kinds also on thresholds and temperatures (`Decisions`). Such a number is
+given by an option, or found with the right answers of the development set. On another split it would be found with the
+same answers that score it, so this is refused. A kind names its numbers (`Kind.decides_by`), and its `judged` gets them
+only from here.
 
-What the outputs come to is an `Outcome`: entries for the file of predictions, metrics, tables for the report.
+The results are an `Outcome`: entries for the file of predictions, metrics, tables for the report.
 
 Shapes: N examples of a split; S sequences of a split or a batch, T positions, T_s tokens of sequence s, C classes, V
 sentences of a batch; D model dimension; offsets (N + 1,): example i has the sequences offsets[i] to offsets[i + 1].
@@ -41,16 +42,16 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.runs import FILES
 
 Values = NDArray[np.float32] | Sequence[NDArray[np.float32]]
-_BESIDE_OUTPUTS = ("of", "checkpoint", "file_of_checkpoint", "lengths")  # in a file of outputs
-_SEQUENCES = ("bin", "idx", "first.npy")  # files of a split that decide what the model reads
+_BESIDE_OUTPUTS = ("of", "checkpoint", "file_of_checkpoint", "lengths")  # arrays of a file that are not outputs
+_SEQUENCES = ("bin", "idx", "first.npy")  # files of a split that the model's inputs come from
 
 
 class RawOutputs:
     """Outputs of one model for all sequences of a split, in the order of the split.
 
-    They have the names of `Kind.outputs` as attributes, and others are None. An array has a row for each sequence
-    (S, ...), for each example (N, ...) where a head pools windows, or as `Kind.outputs_by` says. Outputs for tokens are
-    lists, with an array (T_s, ...) for each sequence.
+    The outputs are attributes with the names of `Kind.outputs`; other names are None. An array has a row for each
+    sequence (S, ...), for each example (N, ...) if the head pools windows, or as in `Kind.outputs_by`. Outputs for
+    tokens are lists, with an array (T_s, ...) for each sequence.
     """
 
     def __init__(self, **values: Values | None) -> None:
@@ -58,12 +59,12 @@ class RawOutputs:
         self._values = {name: value for name, value in values.items() if value is not None}
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # while it is copied
+        if name.startswith("_"):  # copy asks for them before _values exists
             raise AttributeError(name)
         return self._values.get(name)
 
     def values(self) -> Mapping[str, Values]:
-        """Those that the model has, by name."""
+        """The outputs that the model has, by name."""
         return self._values
 
 
@@ -72,7 +73,7 @@ PER_TOKEN = "token"
 
 
 class OutputCollector:
-    """Outputs of batches in any order, some of which may come twice, stored in the order of the split."""
+    """Outputs of batches, stored in the order of the split; batches come in any order, and some may come twice."""
 
     def __init__(
         self, split: PreparedSplit, names: Sequence[str], *, by: Mapping[str, str], pools_windows: bool = False
@@ -92,13 +93,13 @@ class OutputCollector:
         return self._by.get(name) == PER_TOKEN
 
     def add(self, batch: Mapping[str, Any], output: Any) -> None:
-        """Keep the outputs of a batch, tensors (S, ...), of tokens (S, T, ...) or of sentences (V,), one for a name."""
+        """Keep the outputs of a batch: a tensor (S, ...), of tokens (S, T, ...) or of sentences (V,), for each name."""
         self.put(self.part(batch, output))
 
     def part(self, batch: Mapping[str, Any], output: Any) -> dict[str, NDArray[Any]]:
-        """The outputs of a batch in arrays, those of tokens end to end: "id" (B,), "lengths" (S,), and one for a name.
+        """The outputs of a batch as arrays: "id" (B,), "lengths" (S,), and one for each name.
 
-        Those of tokens may be of a packed row (1, P, ...).
+        Outputs of tokens are concatenated over the sequences; in `output` they may be of a packed row (1, P, ...).
         """
         lengths = batch["net_input"]["src_lengths"].cpu().numpy()
         arrays = {"id": batch["id"].cpu().numpy(), "lengths": lengths}
@@ -142,7 +143,7 @@ class OutputCollector:
 
     @property
     def has_nan(self) -> bool:
-        """Whether the model has diverged."""
+        """True if an output is NaN: the model has diverged."""
         return any(
             any(np.isnan(each).any() for each in values) if self._is_of_tokens(name) else bool(np.isnan(values).any())
             for name, values in self._arrays.items()
@@ -171,8 +172,8 @@ def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit, *, ch
 
 
 def read_outputs(folder: Path, split: PreparedSplit, *, checkpoint: Path | None = None) -> RawOutputs | None:
-    """The stored outputs; None if there are none, if they are of another checkpoint or for other sequences, or if the
-    file is damaged."""
+    """The stored outputs; None if there are none or the file is damaged, or if they are of another checkpoint or for
+    other sequences."""
     try:
         with np.load(folder / f"{split.name}.npz", allow_pickle=False) as file:
             arrays = dict(file)
@@ -189,13 +190,13 @@ def read_outputs(folder: Path, split: PreparedSplit, *, checkpoint: Path | None 
 
 
 def _file_of(checkpoint: Path) -> list[str]:
-    """Name, size and time of a checkpoint: where they are the same, its parameters are not read again."""
+    """Name, size and time of a checkpoint; as long as they are the same, its parameters are not read again."""
     stat = checkpoint.stat()
     return [checkpoint.name, str(stat.st_size), str(stat.st_mtime_ns)]
 
 
 def _is_made_by(arrays: Mapping[str, NDArray[Any]], checkpoint: Path) -> bool:
-    """True if stored outputs are those of a checkpoint, or of the one that had its name, if it was deleted since."""
+    """True if stored outputs were made by a checkpoint; if it was deleted since, its name must be the same."""
     if "file_of_checkpoint" not in arrays:  # of an earlier version, which did not evaluate the last one
         return checkpoint.name != FILES["last"]
     if not checkpoint.is_file():
@@ -205,7 +206,7 @@ def _is_made_by(arrays: Mapping[str, NDArray[Any]], checkpoint: Path) -> bool:
 
 
 def _checksum(split: PreparedSplit) -> str:
-    """A checksum of what the model reads."""
+    """A checksum of the model's inputs."""
     sizes = [split.facts.get(name) for name in ("examples", "sequences", "tokens")]
     files = [split.files[f"{split.name}.{ending}"]["sha256"] for ending in _SEQUENCES]
     return hashlib.sha256(json.dumps([sizes, files]).encode()).hexdigest()
@@ -233,21 +234,21 @@ def class_probabilities(members: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     return mean_probabilities([each.reshape(-1) for each in members], offsets).reshape(num_examples, num_classes)
 
 
-DEVELOPMENT = "valid"  # the split to choose by
-HELD_OUT = "held_out"  # a fold that judges what an inner development set has chosen
+DEVELOPMENT = "valid"  # the split that checkpoints and thresholds are chosen on
+HELD_OUT = "held_out"  # a fold that scores the choice made on an inner development set
 
 
 class Decisions:
-    """The numbers by which outputs for a split are judged."""
+    """The thresholds and temperatures for the outputs of a split."""
 
     def __init__(self, split: str, options: Mapping[str, Any] | None = None) -> None:
         """Numbers of a split; `options` are those of the scoring, by name."""
         self._split, self._options = split, options or {}
         self.used: dict[str, float] = {}
-        """Those that were applied, by name."""
+        """The numbers that were applied, by name."""
 
     def wish(self, option: str) -> Any:
-        """What an option says of how a number is to be found; None if it is not given."""
+        """The value of an option on how to find a number; None if it is not given."""
         return self._options.get(option)
 
     def given(self, name: str) -> float | None:
@@ -272,13 +273,15 @@ class Decisions:
                     f"`{DEVELOPMENT}` too, or give {flag}."
                 )
             if not is_labelled:
-                raise ValueError(f"The {what} is found by right answers, which the development set lacks: give {flag}.")
+                raise ValueError(
+                    f"The {what} is found with right answers, but the development set has none: give {flag}."
+                )
             number = self.used[name] = search()
         return number
 
 
 def is_number(name: str, value: Any) -> bool:
-    """Whether a value can be the number of this name."""
+    """True if a value is possible for the threshold or temperature of this name."""
     is_finite = name in deciding_numbers() and isinstance(value, float) and math.isfinite(value)
     return is_finite and (value > 0 if name == "temperature" else 0 <= value <= 1)
 
@@ -290,10 +293,10 @@ Measure = Callable[[Weights], dict[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What the outputs of a model, or of an ensemble, come to on a split."""
+    """The results of a model, or of an ensemble, on a split."""
 
     entries: Callable[[], Iterator[dict[str, Any]]]
-    """What is written about each example, in order."""
+    """The entry of each example in the file of predictions, in order."""
     num_examples: int
     """N."""
     measure: Measure | None = None
@@ -305,12 +308,12 @@ class Outcome:
     numbers: Mapping[str, float] = field(default_factory=dict)
     """The thresholds and temperatures that were applied (`Decisions`)."""
     losses: NDArray[Any] | None = None
-    """The loss of each example (N,), by the probabilities or numbers in the entries; None: it has none of its own."""
+    """The loss of each example (N,), by the probabilities or numbers in the entries; None: an example has none."""
     not_measured: tuple[str, ...] = ()
-    """Metrics that the split cannot tell."""
+    """Metrics that cannot be measured on the split."""
 
     def renamed(self, name_of: Callable[[str], str]) -> Outcome:
-        """The same with other names of the metrics."""
+        """The same outcome with other names of the metrics."""
         assert self.measure is not None
         measure = self.measure
 
@@ -320,7 +323,7 @@ class Outcome:
         return replace(self, measure=lambda weights: rename(measure(weights)), baseline=rename(self.baseline))
 
     def without(self, scores: Sequence[str]) -> Outcome:
-        """For a split that cannot tell these scores: without examples of a label, macro-F1 is that of the others."""
+        """The same outcome without wrong scores of the split, such as macro-F1 if a label has no examples."""
         if self.measure is None:
             return self
         measure = self.measure
@@ -339,7 +342,7 @@ class Outcome:
 def judge_two_labels(
     split: PreparedSplit, labels: Sequence[str], predictions: NDArray[np.int64], right: NDArray[Any] | None
 ) -> Outcome:
-    """The outcome of decisions for one of two labels (N,), which have no probabilities."""
+    """The outcome for decisions without probabilities: one of two labels for each example (N,)."""
 
     def entries() -> Iterator[dict[str, Any]]:
         for id_, label in zip(ids_of(split), predictions.tolist(), strict=True):

@@ -2,16 +2,16 @@
 
     [QUALIFIER_]SCORE[_LABEL]
 
-SCORE       such as accuracy, macro_f1, exact_match or spearman, of all examples; of two labels, f1, acc_and_f1 and
-            average_precision are those of the positive one
-LABEL       the score of one label, type of entities or level alone
-QUALIFIER   tuned: by the labels or answers that a threshold has decided, not by the most probable ones; best: at the
+SCORE       such as accuracy, macro_f1, exact_match or spearman, of all examples; with two labels, f1, acc_and_f1 and
+            average_precision are scores of the positive one
+LABEL       a label, a type of entities or a level, if the score is of its examples only
+QUALIFIER   tuned: with the labels or answers that a threshold decides, not the most probable ones; best: with the
             threshold that is best for this score and these examples; HasAns, NoAns: questions with and without an
             answer; lead, oracle: the first sentences, and the best ones
 
 Example: f1, tuned_f1, f1_spam, tuned_f1_spam, accuracy_high, tuned_HasAns_f1
 
-Thresholds and temperatures stand among the scores as `Kind.decides_by` calls them (`is_score`).
+Thresholds and temperatures are listed among the scores, with the names in `Kind.decides_by` (`is_score`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from roberta_plugin.finetuning.kinds import deciding_numbers
 BEST = "best_"
 _TUNED = "tuned_"
 _SCORES = ("median", "ensemble", "baseline", "tf_idf")  # in an evaluation
-_LIMIT = "_thresh"  # of the threshold itself, as in best_f1_thresh
+_LIMIT = "_thresh"  # the end of a threshold's name, such as best_f1_thresh
 _FORMER = {"exact": "exact_match", "tuned_exact": "best_exact_match", "tuned_threshold": "threshold"}
 _OF_POSITIVE = re.compile(r"((?:tuned_)?(?:f1|acc_and_f1|average_precision)) \((.*)\)", re.DOTALL)
 _ROW = re.compile(r"(?P<before>\| [^|]* \| [^|]* \| )(?P<name>.*?)(?P<after> \| [^|]* \| [^|]* to [^|]* \|.*)")
@@ -41,17 +41,17 @@ def of_label(score: str, label: str) -> str:
 
 
 def tuned(name: str) -> str:
-    """The name of the same score by the labels that a threshold has decided."""
+    """The name of the same score with the labels that a threshold decides."""
     return f"{_TUNED}{untuned(name)}"
 
 
 def untuned(name: str) -> str:
-    """The name of the same score by the most probable labels."""
+    """The name of the same score with the most probable labels."""
     return name.removeprefix(_TUNED)
 
 
 def find_score(score: str, names: Iterable[str]) -> str | None:
-    """The one of `names` that is this score, perhaps by labels that a threshold has decided; None: it is not there."""
+    """The one of `names` that is this score, tuned or not; None: it is not there."""
     wanted = (score, tuned(score), untuned(score))
     there = set(names)
     return next((name for name in wanted if name in there), None)
@@ -68,18 +68,18 @@ def is_score(name: str) -> bool:
 
 
 def current_name(name: str) -> str:
-    """The name in the log of what the logs of earlier versions call `name`."""
+    """The name of a score in logs, for one that logs of earlier versions call `name`."""
     return _FORMER.get(name, name)
 
 
 def in_record(name: str, record: Mapping[str, float]) -> float | None:
-    """The value of a score in a record of a log, which an earlier version may have written, or asked for."""
+    """The value of a score in a record of a log; the name or the record may be of an earlier version."""
     also = (current_name(name), *(former for former, current in _FORMER.items() if current == name))
     return next((record[each] for each in (name, *also) if each in record), None)
 
 
 def current_evaluation(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of an evaluation (`experiments/evaluation.py`), also of an earlier version, with the names of now.
+    """The content of an evaluation (`experiments/evaluation.py`), also of an earlier version, with current names.
 
     Example: "median": {"f1 (spam)": 90.0, "f1_spam": 90.0} -> "median": {"f1": 90.0}
     """
@@ -111,15 +111,17 @@ def current_table(table: str) -> str:
 
 
 def _current_result(name: str, others: Collection[str]) -> str:
-    """The name of now of a score in an evaluation of an earlier version; `others` are the names beside it."""
-    has_answers = BEST + "f1" in others and _TUNED + "f1" not in others  # SQuAD 2.0, by the threshold
-    if {"f1", "tuned_f1"} & {*others} and _EXACT.fullmatch(name):
+    """The current name of a score in an evaluation of an earlier version; `others` are the names beside it."""
+    # The name alone does not tell the kind of task; the scores beside it do.
+    has_answers = BEST + "f1" in others and _TUNED + "f1" not in others  # SQuAD 2.0, at the threshold
+    if {"f1", "tuned_f1"} & {*others} and _EXACT.fullmatch(name):  # questions: HasAns_exact -> HasAns_exact_match
         name = _EXACT.sub(r"\1exact_match\2", name)
     for match in filter(None, map(_OF_POSITIVE.fullmatch, (name, *others))):
-        if name in (match[0], of_label(match[1], match[2])):
+        if name in (match[0], of_label(match[1], match[2])):  # two labels: "f1 (spam)" and "f1_spam" -> f1
             return match[1]
     if has_answers and name.removeprefix("HasAns_").removeprefix("NoAns_") in ("f1", "exact_match"):
-        return tuned(name)
+        return tuned(name)  # HasAns_f1 -> tuned_HasAns_f1
     if name == "f1a" and "exact_match" in others:  # MultiRC
         return "f1"
-    return tuned(name) if name.startswith("f1_") and "tuned_micro_f1" in others else name
+    is_of_several_labels = "tuned_micro_f1" in others  # f1_spam -> tuned_f1_spam
+    return tuned(name) if name.startswith("f1_") and is_of_several_labels else name

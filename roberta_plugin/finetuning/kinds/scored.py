@@ -1,4 +1,4 @@
-"""What a kind is measured by: its scores, those that can choose checkpoints, and their names (`score_names.py`)."""
+"""The scores of a kind, those that can choose checkpoints, and their names (`score_names.py`)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ class ScoredKind:
     """The part of a kind that names its scores."""
 
     also_logged: ClassVar[tuple[str, ...]] = ()
-    """What a validation logs besides `metrics`."""
+    """Scores that a validation logs besides `metrics`."""
     unreported: ClassVar[tuple[str, ...]] = ()
-    """Metrics that reports on tables of your own leave out, unless something was chosen by them."""
+    """Metrics that reports on tables of your own leave out, unless a checkpoint was chosen by them."""
     of_all_labels: ClassVar[tuple[str, ...]] = ("macro_f1", "mcc", *OF_SCORES)
-    """Metrics to which every label contributes, however rare it is."""
+    """Metrics that need examples of every label, however rare it is."""
 
     def metrics(self) -> tuple[str, ...]:
         """Metrics by which checkpoints can be chosen instead of the loss; a validation logs them."""
         return ("accuracy",)
 
     def selectable(self) -> tuple[str, ...]:
-        """All by which checkpoints can be chosen."""
+        """All metrics by which checkpoints can be chosen, the loss among them."""
         return (*self.metrics(), "loss")
 
     def label_metrics(self) -> dict[str, int]:
@@ -34,18 +34,18 @@ class ScoredKind:
     def metric_named(self, name: str) -> str:
         """The metric of a validation that a user, or an earlier version, calls `name`; `name` if there is none.
 
-        Example: "exact" -> "exact_match", of several labels "f1_spam" -> "tuned_f1_spam".
+        Example: "exact" -> "exact_match"; for several labels "f1_spam" -> "tuned_f1_spam".
         """
         names = (*self.selectable(), *self.also_logged, *self.label_metrics())
         wanted = (name, current_name(name), tuned(name))
         return next((each for each in wanted if each in names), name)
 
     def words_on_scores(self, scores: Collection[str]) -> str:
-        """What a report says of these scores, such as which label they are of; empty: nothing."""
+        """A remark of a report on these scores, such as the label they are for; empty: none."""
         return ""
 
     def labels_needed(self, metric: str, labels: Sequence[str]) -> list[str]:
-        """Those of some `labels` of which a split needs examples for a metric of a validation."""
+        """The labels among `labels` that a metric of a validation needs examples of."""
         if metric in OF_SCORES:
             return list(labels)
         return [label for label in labels if untuned(metric) == of_label("f1", label)]

@@ -32,24 +32,24 @@ _PIECE_OF_F1 = re.compile(f"[{_WITHOUT_SPACES}{_HANGUL}]|[^{_WITHOUT_SPACES}{_HA
 
 
 def has_characters(text: str) -> bool:
-    """Whether a text has a character that counts by itself."""
+    """True if a text has a character that counts by itself."""
     return not text.isascii() and _CHARACTER.search(text) is not None
 
 
 def is_of_characters(text: str) -> bool:
-    """Whether most letters of a text count by themselves."""
+    """True if most letters of a text count by themselves."""
     if text.isascii():
         return False
     return 2 * len(_CHARACTER.findall(text)) > sum(map(str.isalpha, text))
 
 
 def segments(text: str) -> list[str]:
-    """What is compared in F1: see the head of this file."""
+    """The characters and words that F1 compares, as described in the docstring of the file."""
     return _PIECE_OF_F1.findall(_plain(text))
 
 
 def segments_of_match(text: str) -> list[str]:
-    """What is compared in an exact match: the same, but Korean in words, whose spaces count."""
+    """The characters and words that an exact match compares: as in `segments`, but Korean by words, so spaces count."""
     return _PIECE.findall(_plain(text))
 
 

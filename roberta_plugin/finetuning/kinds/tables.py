@@ -1,13 +1,13 @@
-"""Kinds that tables of your own can be of: how rows are read and written, in the order of the flow.
+"""Kinds for tables of your own: how rows are read and written, in the order of the flow.
 
-    settings_of    options                     -> what the prepared folder records of them
-    settings_of_table   the training table     -> what its columns decide
+    settings_of    options                     -> settings of the prepared folder
+    settings_of_table   the training table     -> further settings, which its columns decide
     rows           a file                      -> its rows
     read           a row                       -> an example, or an error that names file and line
-    discover       examples of the training    -> what is found in them: labels, weights, mean
+    discover       examples of the training    -> settings that are found in them: labels, weights, mean
     sequences      examples                    -> the model's inputs
     columns        an example                  -> the numbers that the loss reads
-    write          all of these                -> the files of a split
+    write          examples                    -> the files of a split, by the functions above
 
 Shapes: N examples of a split.
 """
@@ -32,17 +32,17 @@ from roberta_plugin.tables import Row, check_text, format_of, read_table
 
 
 class TableKind(Kind):
-    """A kind of tables of your own."""
+    """A kind for tables of your own."""
 
     numbers_labels: ClassVar[bool] = False
-    """Whether numbers in the column of the label may stand for names."""
+    """True if numbers in the column of the label may stand for names."""
     knows_no_label: ClassVar[bool] = False
-    """Whether -1 there may stand for no label."""
+    """True if -1 in that column may mean that there is no label."""
     numbering = Numbering()
-    """What numbers there mean."""
+    """The meaning of numbers in that column."""
     free_settings: ClassVar[tuple[str, ...]] = ("id_column", "group_column", "delimiter", "decimal")
     of_table: ClassVar[tuple[str, ...]] = ()
-    """Settings that the columns of the training table decide where no option does (`settings_of_table`)."""
+    """Settings that the columns of the training table decide unless an option does (`settings_of_table`)."""
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class TableKind(Kind):
         return {}
 
     def grid(self) -> dict[str, tuple[Any, ...]]:
-        """Learning rates (lrs) and batch sizes (batches) of a search, where the kind has others than the usual ones."""
+        """Learning rates (lrs) and batch sizes (batches) of a search, if they are not the usual ones."""
         return {}
 
     @property
@@ -63,16 +63,16 @@ class TableKind(Kind):
         return str(self.settings["label_column"][0])
 
     def label_columns(self, row: Row) -> list[str]:
-        """The columns of a row that say what is right."""
+        """The columns of a row that have the right answer."""
         return list(self.settings["label_column"])
 
     @staticmethod
     def reads_alone(path: Path) -> bool:
-        """Whether a file has a format that this kind alone reads (`rows`), by its name."""
+        """True if the name of a file is one of a format that only this kind reads (`rows`)."""
         return False
 
     def check_name(self, path: Path) -> None:
-        """Check that the name of a file gives a format that this kind reads."""
+        """Refuse a file whose name does not tell a format that this kind reads."""
         format_of(path)
 
     def rows(self, path: Path) -> Iterator[Row]:
@@ -80,7 +80,7 @@ class TableKind(Kind):
         return read_table(path, delimiter=self.settings["delimiter"])
 
     def with_numbers(self, path: Path, rows: Sequence[Row], *, is_train: bool) -> Self:
-        """This kind for the rows of a table: with what the numbers in its column of the label mean (`label_names`)."""
+        """This kind with the `numbering` of a table: the meaning of the numbers in its column of the label."""
         columns = self.label_columns(rows[0])
         if len(columns) != 1 or not self.numbers_labels:
             return self
@@ -99,12 +99,12 @@ class TableKind(Kind):
         return made
 
     def is_marked(self, row: Row) -> bool:
-        """Whether a row says by -1 that it has no label."""
+        """True if a row has -1 in place of a label."""
         cells = [row.values.get(column) for column in self.label_columns(row)]
         return self.knows_no_label and bool(cells) and all(map(self.numbering.is_none, cells))
 
     def is_labelled(self, row: Row) -> bool:
-        """Whether a row says what is right; a test table may lack the column, or leave it empty."""
+        """True if a row has the right answer; in a test table the column may be missing or empty."""
         columns = self.settings["label_column"]
         return all(column in row.values and not is_missing(row.values[column]) for column in columns)
 
@@ -121,7 +121,7 @@ class TableKind(Kind):
         )
 
     def read_inputs(self, row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The texts of a row, by the rules for what `roberta predict` reads, and its options, if it has some."""
+        """The texts of a row, read as `roberta predict` reads records, and its options, if it has any."""
         return self.read_question(row), ()
 
     def _id(self, row: Row) -> str:
@@ -146,47 +146,47 @@ class TableKind(Kind):
         return example.texts
 
     def split_labels(self, example: Example) -> Iterable[str]:
-        """The labels of which each side of a cut gets its share; none: the kind has none."""
+        """The labels that are spread evenly over both sides of a cut; none: the kind has no labels."""
         return ()
 
     def remarks_on_rows(self, train: Sequence[Example]) -> Iterator[str]:
-        """What a user must know of the rows to learn from, one sentence each."""
+        """Sentences on the training rows for the user."""
         return iter(())
 
     @abstractmethod
     def read_target(self, row: Row, choices: tuple[str, ...]) -> Any:
-        """What the label column of a row says."""
+        """The content of the label column of a row."""
 
     @abstractmethod
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """Settings that are found in the data, `labels` among them; refuses data of which nothing can be learned."""
+        """Settings that are found in the data, `labels` among them; refuses data without anything to learn."""
 
     @abstractmethod
     def columns(self, example: Example) -> dict[str, Any]:
         """The numbers that the loss reads: one, or an array, per column.
 
         Raises:
-            ValueError: naming file and line, if the example has a label that the training table lacks.
+            ValueError: naming file and line, if the example has a label that is not in the training table.
         """
 
     def sequences(
         self, examples: Sequence[Example], encoder: Encoder, split: SplitWriter, *, max_length: int
     ) -> Iterator[list[NDArray[np.int32]]]:
-        """The model's inputs (T,) of each example: those of its text or pair, as `layouts/texts.py` describes them.
+        """The model's inputs (T,) for the text or pair of each example, as `layouts/texts.py` describes them.
 
-        The split counts which of them are cut.
+        The split counts the texts that are cut.
         """
         layout = TextLayout.from_settings(self.settings, max_length=max_length)
         return sentence_inputs([example.texts for example in examples], encoder, split, layout)
 
     def record_of(self, example: Example) -> dict[str, Any]:
-        """What the prepared folder records of an example: its id and, of tables of your own, its line."""
+        """The record of an example in the prepared folder: its id and, in tables of your own, its line."""
         return {"id": example.id, **({"line": example.line} if self.official.is_own else {}), **example.record}
 
     def write(
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Kind.write`; examples of the same question have the same number `question`."""
+        """Write a split; examples of the same question have the same number in the column `question`."""
         examples = list(examples)
         numbers: dict[Hashable, int] = {}
         sequences = self.sequences(examples, encoder, split, max_length=max_length)

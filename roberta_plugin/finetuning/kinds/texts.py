@@ -31,7 +31,7 @@ class TextKind(Kind):
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
-        """See `TableKind.settings_of`: how texts that are too long are read (`layouts/texts.py`)."""
+        """Settings on texts that are too long (`layouts/texts.py`), from the options of tables of your own."""
         has_windows = options.long_texts == "windows"
         return {
             "long_texts": None if options.long_texts == "head" else options.long_texts,
@@ -58,12 +58,12 @@ class TextKind(Kind):
         return pipeline_block(call, *lines, imports=imports) + note_on_long_texts(model)
 
     def usage_of(self, model: Exported, call: str) -> tuple[str, str, list[str]]:
-        """Imports, the arguments of `pipeline`, and the lines that make answers of what `call` returns."""
+        """Imports, the arguments of `pipeline`, and the lines that turn the results of `call` into answers."""
         assert self.hugging_face is not None, "there is a class for it"
         return "", self.hugging_face.arguments or "", [f"print({call})"]
 
     def read_question(self, row: Row) -> tuple[str, ...]:
-        """See `Kind.read_question`: the text, or the two."""
+        """The text, or the two texts, of a row or record."""
         if self.is_answering and self.official.texts is not None and "text" not in row.values:
             return self.official.texts(row.values)
         column = column_of(row, self.names_of(0), option="--text-column")
@@ -75,7 +75,7 @@ class TextKind(Kind):
         return (first,)
 
     def _name_unread(self, row: Row) -> None:
-        """Say once which texts of a record are not read, by a model that may have learned from pairs."""
+        """Warn once of texts of a record that are not read, if the model may have learned from pairs."""
         no_texts = {*self.names_of(0), "id", "label", self.options.id_column}
         texts = [name for name, value in row.values.items() if isinstance(value, str) and any(map(str.isalpha, value))]
         unread = [name for name in texts if name not in no_texts]
@@ -88,7 +88,7 @@ class TextKind(Kind):
             )
 
     def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
-        """See `Kind.answer`; texts that are too long are cut or divided as in fine-tuning."""
+        """The answer to each text or pair, in order; texts that are too long are cut or divided as in fine-tuning."""
         layout = TextLayout.from_settings(self.settings, max_length=self.max_length)
         inputs = inputs_of(questions, self.hub.codec.encoder, layout)
         sequences = [each.sequences for each in inputs]

@@ -1,7 +1,7 @@
 """Texts -> model inputs: `<s> a </s>`, or `<s> a </s> </s> b </s>` for two (paper section 3.1; fairseq's convention).
 
-What is read of a text that is longer than an input (Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?",
-section 5.3.1), by `TextLayout.long_texts`:
+`TextLayout.long_texts` decides which part of a text is read if the text is longer than an input (Sun et al. 2019, "How
+to Fine-Tune BERT for Text Classification?", section 5.3.1):
 
     None       its beginning, as with --long-texts head
     tail       its end
@@ -10,8 +10,8 @@ section 5.3.1), by `TextLayout.long_texts`:
                maximum, and the head judges the pooled features: one answer for each text
 
 Windows are spread evenly: the first begins with the text, the last one ends with it, and the starts of two are at most
-`window_stride` tokens apart. In training a text has at most `max_windows` of them, which bounds its memory; a longer
-one is then read with gaps. Of a pair, the longer text is divided, and the shorter one is in each window.
+`window_stride` tokens apart. In training a text has at most `max_windows` windows, which bounds its memory; a longer
+text is then read with gaps. In a pair, the longer text is divided, and the shorter one is in each window.
 
 Example: 10 tokens, room for 4, no overlap -> three windows, from the tokens 0, 3 and 6.
 
@@ -40,8 +40,8 @@ from roberta_plugin.progress import terminal_bar
 class Encoder:
     """Text -> model ids: a tokenizer, and the vocabulary that numbers its symbols.
 
-    Of a model whose own tokenizer calls the mask [MASK], that is the mask in any text, as there; the space before it
-    belongs to it unless `mask_keeps_space`.
+    If the model's own tokenizer calls the mask [MASK], then [MASK] is the mask in any text. The space before it is part
+    of the mask, unless `mask_keeps_space` is true.
 
     Example: Encoder(tokenizer, vocabulary).join(a, b, max_length=512) of the ids of two texts.
     """
@@ -65,6 +65,8 @@ class Encoder:
 
     def ids_of_all(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """Model ids of many texts, faster than one by one; a text may contain line ends."""
+        # The tokenizer encodes a list of lines at once. A text with a line end is not one line, and [MASK] is cut out
+        # of a text before encoding: such texts are encoded apart, and have an empty line in the list.
         is_apart = ["\n" in text or (self.own_mask is not None and self.own_mask in text) for text in texts]
         one_line = ["" if apart else text for text, apart in zip(texts, is_apart, strict=True)]
         ids, lengths = self.tokenizer.encode_lines(one_line)
@@ -76,7 +78,7 @@ class Encoder:
     def join(
         self, a: NDArray[np.int32], b: NDArray[np.int32] | None = None, *, max_length: int, separators: int = 2
     ) -> NDArray[np.int32]:
-        """Ids (A,) and (B,) -> the model's input (T,), T <= max_length: see `join`."""
+        """Ids (A,) and (B,) -> the model's input (T,), T <= max_length, as the function `join` describes it."""
         return join(self.vocabulary, a, b, max_length=max_length, separators=separators)
 
 
@@ -124,27 +126,27 @@ _AT_ONCE = 10_000  # texts in one call of the tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class TextLayout:
-    """How texts that are too long are read; but for `max_length`, settings of the prepared folder."""
+    """How texts that are too long are read: the settings of the prepared folder, and `max_length`."""
 
     max_length: int
     long_texts: str | None = None
     """One of `LONG_TEXTS`; None: head."""
     window_stride: int | None = None
-    """Most tokens between the starts of two windows; None: they do not overlap."""
+    """The largest distance between the starts of two windows, in tokens; None: windows do not overlap."""
     max_windows: int | None = None
-    """Most windows of a text in training."""
+    """The largest number of windows of a text in training."""
     window_pooling: str | None = None
     """One of `POOLINGS`."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, max_length: int) -> TextLayout:
-        """The layout that settings record; those of folders of earlier versions record none."""
+        """The layout in recorded settings; folders of earlier versions have none, so long texts are cut."""
         names = ("long_texts", "window_stride", "max_windows", "window_pooling")
         return cls(max_length=max_length, **{name: settings.get(name) for name in names})
 
     @property
     def has_windows(self) -> bool:
-        """Whether a text can have several inputs."""
+        """True if a text can have several inputs."""
         return self.long_texts == "windows"
 
     def checked(self) -> TextLayout:
@@ -161,22 +163,22 @@ class TextLayout:
 
 
 class Inputs(NamedTuple):
-    """What a model reads of a text or a pair."""
+    """The model's inputs for a text or a pair."""
 
     sequences: list[Ids]
-    """Its inputs (T,), S of them; without windows one."""
+    """S inputs (T,); without windows only one."""
     num_tokens: int
     """Tokens of the whole text, with <s> and </s>."""
     is_cut: bool
-    """Whether some of it is not read."""
+    """True if some of the text is not read."""
 
 
 def inputs_of(
     texts: Sequence[tuple[str, ...]], encoder: Encoder, layout: TextLayout, *, is_training: bool = False
 ) -> list[Inputs]:
-    """What a model reads of each text or pair; in training, in at most `max_windows` windows.
+    """The model's inputs for each text or pair; in training, a text has at most `max_windows` windows.
 
-    Example: ("Is it on?", "It is.") -> `<s> Is it on ? </s> </s> It is . </s>`; see `join`.
+    Example: ("Is it on?", "It is.") -> `<s> Is it on ? </s> </s> It is . </s>`
     """
     ids = iter(encoder.ids_of_all([side for text in texts for side in text]))
     most = layout.max_windows if is_training else None
@@ -195,7 +197,7 @@ def inputs_of(
 def sentence_inputs(
     texts: Sequence[tuple[str, ...]], encoder: Encoder, split: SplitWriter, layout: TextLayout
 ) -> Iterator[list[Ids]]:
-    """The model's inputs (T,) of each sentence or pair, in order; the split counts which are cut or divided."""
+    """The model's inputs (T,) of each sentence or pair, in order; the split counts texts that are cut or divided."""
     is_training = split.name == "train"
     limit = layout.max_length
     for start in terminal_bar(range(0, len(texts), _AT_ONCE), "encoding", unit="10k"):
@@ -224,7 +226,7 @@ def _kept(ids: Ids, length: int, long_texts: str | None) -> Ids:
 
 
 def _windows(sides: Sequence[Ids], layout: TextLayout, most: int | None) -> tuple[list[list[Ids]], bool]:
-    """The texts of each window of a text or pair that is too long; and whether some tokens are in none."""
+    """The texts of each window of a text or pair that is too long, and True if some tokens are in no window."""
     room = layout.max_length - 2 * len(sides)
     longer = len(sides) - 1 if len(sides[0]) <= len(sides[-1]) else 0
     others = [ids[: room // 2] for number, ids in enumerate(sides) if number != longer]
@@ -237,12 +239,12 @@ def _windows(sides: Sequence[Ids], layout: TextLayout, most: int | None) -> tupl
         part = list(others)
         part.insert(longer, divided[start : start + room])
         parts.append(part)
-    has_gaps = len(starts) > 1 and starts[1] > room  # all are as far apart, but for one token
+    has_gaps = len(starts) > 1 and starts[1] > room  # all distances are the same, up to one token
     return parts, has_gaps or sum(map(len, others)) + len(divided) < sum(map(len, sides))
 
 
 def spread(num_tokens: int, *, room: int, stride: int, most: int | None = None) -> list[int]:
-    """Starts of windows of `room` tokens over a text, at most `stride` apart, evenly; or of `most` windows.
+    """Starts of windows of `room` tokens, spread evenly over a text and at most `stride` apart, but at most `most`.
 
     Example: spread(10, room=4, stride=4) -> [0, 3, 6]; with most=2 -> [0, 6].
     """

@@ -39,7 +39,7 @@ _LENGTH_BONUS = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class WindowLayout:
-    """How windows are cut, in tokens; the settings of the prepared folder."""
+    """The sizes of windows in tokens: settings of the prepared folder."""
 
     max_length: int
     question_length: int = QUESTION_LENGTH
@@ -76,7 +76,7 @@ class Window(NamedTuple):
     best_stop: int
 
     def holds(self, span: tuple[int, int]) -> bool:
-        """Whether the whole span (first token, last token) lies in the window."""
+        """True if the whole span (first token, last token) lies in the window."""
         return self.start <= span[0] and span[1] < self.start + self.length
 
 
@@ -99,14 +99,14 @@ def cut(num_tokens: int, *, room: int, stride: int) -> list[Window]:
 
 
 def best_ranges(bounds: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Which units, that is tokens or sentences, have their best window in each window.
+    """The units (tokens or sentences) that belong to each window, because it is the best one for them.
 
     Args:
         bounds: the first token of each unit, and the end of the last one (U + 1,).
-        spans: the first unit of each window, and the one behind its last, W of them.
+        spans: the first unit of each of the W windows, and the unit after its last one.
 
     Returns:
-        The first unit of each window, and the one behind the last, that no other window gives more context.
+        For each window, the first unit that belongs to it, and the unit after the last one.
     """
     best = np.full(len(bounds) - 1, -np.inf)
     owners = np.zeros(len(bounds) - 1, dtype=np.int64)
@@ -131,7 +131,7 @@ def tokens_of(tokens: LocatedTokens, start: int, stop: int) -> tuple[int, int] |
 
 
 def is_blank(text: str, tokens: LocatedTokens) -> NDArray[np.bool_]:
-    """Whether each token covers only white space, or no character at all (number of tokens,).
+    """True for each token that covers only white space, or no character at all (number of tokens,).
 
     Example: the tokens "a", " ", " b" of "a  b" -> [False, True, False].
     """
@@ -141,8 +141,9 @@ def is_blank(text: str, tokens: LocatedTokens) -> NDArray[np.bool_]:
 
 
 def question_length(max_length: int, usual: int) -> int:
-    """Tokens that a question has where nothing says how many: the `usual` number, but at most a quarter of a sequence.
+    """The default for the most tokens of a question: the `usual` number, but at most a quarter of a sequence.
 
-    For tables of your own, for models that do not record it, and as advice; official tasks have the paper's number.
+    Used for tables of your own, for models that do not record the number, and in advice; official tasks have the
+    paper's number.
     """
     return min(usual, max(1, max_length // 4))

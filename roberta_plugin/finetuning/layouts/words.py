@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import regex  # type: ignore[import-untyped]
 
 # Characters for brackets of `regex`, version 1.
-MARKS = r"\p{M}\u00ad\u200c\u200d\u200e\u200f\u2060\ufeff"  # they belong to the character before them
+MARKS = r"\p{M}\u00ad\u200c\u200d\u200e\u200f\u2060\ufeff"  # part of the character before them
 _UNSEEN = r"[\u200b\u200e\u200f\ufeff]"  # U+200B ends a word; what a text begins with belongs to its first word
 LETTERS = rf"[\w\p{{N}}\p{{GCB=Prepend}}]--[{MARKS}]"  # regex's \w lacks fractions and superscripts, re's has no marks
-UNSPACED = r"\p{Han}\p{Hiragana}\p{LB=Complex_Context}"  # of scripts without spaces; the last are Thai, Khmer ...
+UNSPACED = r"\p{Han}\p{Hiragana}\p{LB=Complex_Context}"  # scripts without spaces; the last are Thai, Khmer ...
 _RUN = f"(?:[[{LETTERS}]--[{UNSPACED}]][{MARKS}]*)+"
 _JOINED = r"'\u2019.,\u00b7\u05f3\u05f4\u055b\u055c\u055e\u066b\u066c\u2010\u2011-"  # Hebrew's and Armenian's, too
 _WORD = regex.compile(rf"(?V1){_UNSEEN}*(?:{_RUN}(?:[{_JOINED}]{_RUN})*|(?![\s\x1c-\x1f])\X[{MARKS}]*){_UNSEEN}*")
@@ -19,8 +19,8 @@ _WORD = regex.compile(rf"(?V1){_UNSEEN}*(?:{_RUN}(?:[{_JOINED}]{_RUN})*|(?![\s\x
 def split_words(text: str) -> list[str]:
     """Words with inner apostrophes, hyphens and decimal points; any other character is a word by itself.
 
-    Characters are those that a reader sees (grapheme clusters of Unicode's UAX 29): letters with their marks, whole
-    emoji. In scripts without spaces between words each of them is a word, as in UAX 29 without a dictionary.
+    Characters are what a reader sees as one (grapheme clusters of Unicode's UAX 29): a letter with its marks, a whole
+    emoji. In scripts without spaces between words, each character is a word, as in UAX 29 without a dictionary.
 
     Example: 'I said, "hello RoBERTa."' -> ['I', 'said', ',', '"', 'hello', 'RoBERTa', '.', '"'].
     """
@@ -37,7 +37,7 @@ def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
             rest = text[position : position + 40]
             raise ValueError(
                 f"The word {word!r} does not come next in the text, which continues with {rest!r}: give the words of "
-                "the text in their order, with nothing but white space left out."
+                "the text in their order, and leave out only white space."
             )
         position = start + len(word)
         spans.append((start, position))
