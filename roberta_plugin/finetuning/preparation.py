@@ -1,4 +1,4 @@
-"""Official files -> a prepared folder; whether one was prepared with the settings of a command, and what is in it.
+"""Official files -> a prepared folder; comparison of a folder with the settings of a command; contents of a folder.
 
 Example:
     from roberta_plugin.finetuning.options import SquadOptions
@@ -15,7 +15,7 @@ Example:
     )
     print(prepared.splits, len(prepared.split("train")))
 
-The last functions say in words what is in a folder, and whether it is valid, as `roberta inspect` shows it.
+The last functions describe a folder and its faults in words, for `roberta inspect`.
 
 Shapes: N examples of a split, S their sequences.
 """
@@ -55,7 +55,7 @@ from roberta_plugin.settings import REQUIRED, Checked, setting
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings(Checked):
-    """Which task's data, made from what; `roberta prepare` and `roberta finetune` have these options."""
+    """The task of the data, and their source; `roberta prepare` and `roberta finetune` have these options."""
 
     task: str = setting(REQUIRED, f"one of {', '.join(all_tasks())}", flag="task", metavar="TASK", choices=all_tasks)
     raw: Path | None = setting(None, "folder with the official files of the task (custom: the current folder)")
@@ -68,17 +68,17 @@ class DataSettings(Checked):
     max_length: int | None = setting(
         None,
         "most tokens of a sequence; longer texts are cut, and counted",
-        default_text=f"{MAX_LENGTH}; in `roberta finetune` that of the model's own, or its positions if they are fewer",
+        default_text=f"{MAX_LENGTH}; in `roberta finetune` the length of a fine-tuned model, or its positions if fewer",
         smallest=SMALLEST_LENGTH,
     )
     options: TaskOptions | None = None
-    """Options of the task (`options.py`); None: the paper's values. They are complete once the settings are made."""
+    """Options of the task (`options.py`); None: the paper's values. `__post_init__` completes them."""
 
     def __post_init__(self) -> None:
-        """Complete the options; tables of your own are looked for in the current folder.
+        """Complete the options; tables of your own are searched in the current folder.
 
         Raises:
-            ValueError: if the options are those of another task, or a value is too small.
+            ValueError: if the options belong to another task, or a value is too small.
         """
         options = checked_options(self.task, self.options)
         object.__setattr__(self, "options", options)
@@ -88,7 +88,7 @@ class DataSettings(Checked):
 
     @property
     def nothing_given(self) -> str:
-        """What is said where there is nothing to prepare."""
+        """The message if there is nothing to prepare."""
         option, what = self.task_options.source
         return f"{option} is missing: give {what}."
 
@@ -101,7 +101,7 @@ class DataSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareSettings(DataSettings):
-    """What `prepare` does; the tokenizer must be that of the pretrained model."""
+    """The arguments of `prepare`; the tokenizer must be the one of the pretrained model."""
 
     dictionary: Path | None = setting(None, "dict.txt to use (default: that of the tokenizer)", flag="--dict")
     output_dir: Path = setting(REQUIRED, "folder to write to")
@@ -129,7 +129,7 @@ def prepare(settings: PrepareSettings) -> Prepared:
         )
     is_replaced = settings.overwrite and (output_dir / NAME).is_file()
     if is_meant(tokenizer) and settings.dictionary is None:
-        raise ValueError(f"--tokenizer {tokenizer} takes its words from a dict.txt: give that of the model as --dict.")
+        raise ValueError(f"--tokenizer {tokenizer} needs a dict.txt for its words: give the model's as --dict.")
     listed = Vocabulary.load(settings.dictionary) if settings.dictionary else None
     folder = output_dir.with_name(f".{output_dir.name}.new") if is_replaced else output_dir
     if is_replaced:
@@ -155,7 +155,8 @@ def prepared_folder(data: DataSettings, folder: Path, *, dictionary: Path | None
     `dictionary` is the dict.txt to prepare it with, by default the tokenizer's.
 
     Raises:
-        ValueError: if they cannot be used; or if the folder is for another task, or was prepared with other settings.
+        ValueError: if the files cannot be used; or if the folder is for another task, or was prepared with other
+            settings.
     """
     if data.raw is not None and not (folder / NAME).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -169,8 +170,8 @@ def prepared_folder(data: DataSettings, folder: Path, *, dictionary: Path | None
 def check_same(prepared: Prepared, wanted: DataSettings) -> None:
     """Refuse a prepared folder for another task, or made from other files, with another tokenizer or other settings.
 
-    With `raw`, the settings describe a whole preparation, so their defaults are compared too; without it, only what is
-    given.
+    With `raw`, the settings describe a whole preparation, so their defaults are compared too. Without it, only given
+    settings are compared.
     """
     if prepared.task != wanted.task:
         raise ValueError(
@@ -191,7 +192,7 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
             f"(SHA-256 {source.get('sha256')})"
             for source in (prepared.content["source"], wanted_source)
         )
-        if wanted.task_options.own_kind is not None:  # whose tables need no --raw
+        if wanted.task_options.own_kind is not None:  # tables of your own are given without --raw
             names["raw"] = f"the content of {', '.join(wanted_source['names'])}"
     changes = differences(
         before,
@@ -217,23 +218,23 @@ def _settings(prepared: Prepared, wanted: DataSettings) -> Iterator[tuple[str, A
     length = has["max_length"] if wanted.max_length is None else wanted.max_length
     for name, value in benchmark_of(prepared.task).settings(max_length=length, options=options).items():
         if name not in has and name not in recorded:
-            continue  # no option gives it, so earlier versions did not record it, and such a folder is read without it
+            continue  # a setting without an option, which earlier versions did not record
         if wanted.raw is not None or name in given_names:
             yield name, value
 
 
 def num_unknown(prepared: Prepared, split: str) -> int:
-    """Tokens of a split that are <unk>."""
+    """The number of <unk> in a split."""
     return int(np.count_nonzero(prepared.split(split).sequences.tokens == prepared.vocabulary.unk_id))
 
 
 _MOST_VALUES = 8  # a column with more different values is shown as a range
-_MOST_LABELS = 10  # that are named
-_UNDEFINED = ("macro_f1", "mcc", "pearson", "spearman", *OF_SCORES)  # metrics that a development set may not tell
+_MOST_LABELS = 10  # labels in a message
+_UNDEFINED = ("macro_f1", "mcc", "pearson", "spearman", *OF_SCORES)  # metrics that may not be defined on a split
 
 
 def settings_faults(prepared: Prepared) -> list[str]:
-    """What `roberta prepare` cannot have written into prepared.json, one sentence each."""
+    """Faults in the settings of prepared.json, which `roberta prepare` cannot have written, one sentence each."""
     path, has = prepared.folder / NAME, prepared.settings
     try:
         names = {item.name for item in option_fields(prepared.task, stages=("prepare",))}
@@ -242,34 +243,34 @@ def settings_faults(prepared: Prepared) -> list[str]:
     except (ValueError, TypeError) as error:
         return [f"{path}: {error}"]
     lacking = [name for name, value in wanted.items() if value is not None and name not in has]
-    faults = [f"{path} lacks the setting {name!r} of {prepared.task}." for name in lacking]
+    faults = [f"{path} has no setting {name!r}, which {prepared.task} needs." for name in lacking]
     if has.get("kind") in KINDS and kind_class(str(has["kind"])).has_labels and not has.get("labels"):
-        faults.append(f"{path} lacks the setting 'labels'.")
+        faults.append(f"{path} has no setting 'labels'.")
     unknown = [name for name in prepared.common_files if name.endswith((".bin", ".idx", ".npy", ".jsonl"))]
-    faults += [f"{path} lists {name}, but no split that it belongs to." for name in unknown]
+    faults += [f"{path} lists {name}, but not the split it belongs to." for name in unknown]
     for name in ("kind", "labels"):
         if name in wanted and name in has and has[name] != wanted[name]:
-            faults.append(f"{path}: the setting {name!r} is {has[name]}, and that of {prepared.task} {wanted[name]}.")
+            faults.append(f"{path}: the setting {name!r} is {has[name]}, but {prepared.task} has {wanted[name]}.")
     return faults
 
 
 def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
-    """What is wrong with a split, one sentence each; empty if nothing is."""
+    """Faults of a split, one sentence each."""
     faults = prepared.changed_files(split.name)
     arrays = [OFFSETS, *split.facts["columns"], *split.facts["arrays"]]
     expected = {f"{split.name}.{end}" for end in ("bin", "idx", "jsonl", *(f"{name}.npy" for name in arrays))}
     listed = {name for name in prepared.files if name.startswith(f"{split.name}.")}
     if wrong := sorted(expected ^ listed):
         faults.append(
-            f"{prepared.folder / NAME}: the files and the columns of the split {split.name!r} do not agree about "
+            f"{prepared.folder / NAME}: the files and the columns of the split {split.name!r} do not agree on "
             f"{', '.join(wrong)}."
         )
     return faults
 
 
 def remarks(prepared: Prepared, splits: Sequence[str] | None = None) -> list[str]:
-    """What a user must know before trusting a training: one sentence for each kind of text that was cut or divided, and
-    for labels that a split lacks.
+    """Remarks for the user: on texts that were cut or divided, one for each kind of text, and on labels that a split
+    has no examples of.
 
     Example: "train: 501 of 501 texts are longer than 32 tokens and were cut (longest 1,204)"
     """
@@ -307,19 +308,19 @@ def _remarks(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
 
 
 def is_constant(prepared: Prepared, split: PreparedSplit) -> bool:
-    """True if all examples of a split, of two or more, have the same number to learn."""
+    """True if a split has two or more examples, and all have the same number to learn."""
     kind = prepared.settings.get("kind")
     return kind in KINDS and kind_class(str(kind))(prepared.settings).is_constant(split)
 
 
 def labels_without_examples(prepared: Prepared, split: PreparedSplit) -> list[str]:
-    """The labels of the settings that no example of a labelled split has; of entities, their types."""
+    """The labels (for entities, the types) of the settings that no example of a labelled split has."""
     kind = prepared.settings.get("kind")
     return kind_class(str(kind))(prepared.settings).labels_without_examples(split) if kind in KINDS else []
 
 
 def check_measurable(prepared: Prepared, split: str, metric: str, *, option: str) -> None:
-    """Refuse to choose checkpoints by a metric that is not defined on a split, for want of examples of a label."""
+    """Refuse to choose checkpoints by a metric that is not defined on a split because a label has no examples."""
     kind, lacking = kind_of(prepared), labels_without_examples(prepared, prepared.split(split))
     if lacking and (needed := kind.labels_needed(kind.metric_named(metric), lacking)):
         raise ValueError(
@@ -341,19 +342,19 @@ def selection_remarks(prepared: Prepared, metric: str) -> list[str]:
     if metric in ("macro_f1", "mcc") and lacking:
         missing = f"label{'s' * (len(lacking) > 1)} {', '.join(map(repr, lacking))}"
         return [
-            f"Checkpoint and setting are chosen by {metric}, which here is that of the other labels: no example of the "
-            f"development set has the {missing}. To judge all labels, {remedy}."
+            f"Checkpoint and setting are chosen by {metric}, which here is of the other labels only: no example of the "
+            f"development set has the {missing}. To measure all labels, {remedy}."
         ]
     if metric.startswith(("pearson", "spearman")) and is_constant(prepared, valid):
         return [
             f"Checkpoint and setting are chosen by {metric}, which is not defined here and counts as 0: all examples "
-            f"of the development set have the same number. To choose at all, {remedy}."
+            f"of the development set have the same number. To choose by a score, {remedy}."
         ]
     return []
 
 
 def describe(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
-    """Lines of text: counts, what was cut, the values of columns, and the first example."""
+    """Lines of text: counts, remarks on cut texts, the values of columns, and the first example."""
     sequences = split.sequences
     yield f"{len(split):,} examples, {len(sequences):,} sequences, {sequences.num_tokens:,} tokens"
     if not len(split):
@@ -361,7 +362,7 @@ def describe(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
     yield from _remarks(prepared, split)
     labels = prepared.settings.get("labels") or []
     for name, values in sorted(split.columns.items()):
-        if values.ndim == 2:  # of several labels: how many examples have each
+        if values.ndim == 2:  # several labels for an example: how many examples have each label
             names = labels if len(labels) == values.shape[1] else range(values.shape[1])
             counts = zip(names, (values != 0).sum(axis=0).tolist(), strict=True)
             yield f"{name}: {', '.join(f'{label} {count:,}' for label, count in counts)}"

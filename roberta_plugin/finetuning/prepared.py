@@ -4,15 +4,16 @@
 
     SPLIT.bin/.idx     sequences: complete model inputs `<s> ... </s>`, in the format of `data/mmap_tokens.py`
     SPLIT.first.npy    (N + 1,) int64: example i has the sequences offsets[i] to offsets[i + 1]
-    SPLIT.NAME.npy     a column, a number (N,) or several (N, ...) per example; or an array of any other shape
+    SPLIT.NAME.npy     a column with a number (N,) or several (N, ...) per example; or an array of any other shape
     SPLIT.jsonl        records that are needed after training: ids, texts, right answers
 
-prepared.json lists what each split has, and the size and SHA-256 of every other file.
+prepared.json lists the contents of each split, and the size and SHA-256 of every other file.
 
-What columns and records mean is up to the benchmark. Example: RTE's 2,490 training pairs are 2,490 examples with one
-sequence each, a column `label` and records with `id`; RACE's 87,866 questions are examples with four sequences each.
+The benchmark defines the meaning of columns and records. Example: RTE's 2,490 training pairs are 2,490 examples with
+one sequence each, a column `label` and records with `id`. RACE's 87,866 questions are examples with four sequences
+each.
 
-It is written by `PreparedWriter`, splits first, prepared.json last, then one rename:
+`PreparedWriter` writes the splits, then prepared.json, and then renames the folder:
 
     PreparedWriter --split("train")--> SplitWriter --add, record, array--> files of the split
 
@@ -77,7 +78,7 @@ class PreparedSplit:
         offsets = self.array(OFFSETS)
         if len(offsets) != len(self) + 1:
             raise ValueError(
-                f"{self.folder / NAME} is damaged: the split {self.name!r} has {len(offsets) - 1:,} examples, and not "
+                f"{self.folder / NAME} is damaged: the split {self.name!r} has {len(offsets) - 1:,} examples, not "
                 f"{len(self):,}; {REMEDY}."
             )
         return offsets
@@ -89,7 +90,7 @@ class PreparedSplit:
         listed = {name for name in self.files if name.startswith(f"{self.name}.") and name.endswith(".npy")}
         if self.files and listed != expected:
             raise ValueError(
-                f"{self.folder / NAME} is damaged: the columns and arrays of the split {self.name!r} are not those of "
+                f"{self.folder / NAME} is damaged: the columns and arrays of the split {self.name!r} differ from "
                 f"'files'; {REMEDY}."
             )
         return {name: self.array(name) for name in self.facts["columns"]}
@@ -105,7 +106,7 @@ class PreparedSplit:
             yield from map(json.loads, lines)
 
     def _file(self, ending: str, *, is_large: bool = False) -> Path:
-        """A file of the split as it was written; `Prepared.changed_files` compares the content of large ones."""
+        """A file of the split, after a check of its size and, if it is not large, of its hash."""
         path = self.folder / f"{self.name}.{ending}"
         check_size(path, self.files)
         if path.name in self.files and not is_large:
@@ -115,9 +116,9 @@ class PreparedSplit:
 
 
 _OF_FAIRSEQ = (
-    "{folder} is a data-bin of fairseq's own fine-tuning (input0/, label/), which only fairseq-train reads: with "
-    "--task sentence_prediction, --user-dir and an --arch of fast_roberta. Here, give the texts and labels that it was "
-    "made from as a table: --train FILE, without --data (TASK custom)."
+    "{folder} is a data-bin of fairseq's own fine-tuning (input0/, label/). Only fairseq-train reads it, with --task "
+    "sentence_prediction, --user-dir and an --arch of fast_roberta. Here, give the texts and labels that it was made "
+    "from as a table: --train FILE, without --data (TASK custom)."
 )
 
 
@@ -149,7 +150,7 @@ class Prepared:
             raise ValueError(f"{path} is damaged ({error}): {REMEDY}.") from error
         if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:
             raise ValueError(
-                f"{path} has the format {content['format']!r}, and this version reads {FORMAT}: prepare again."
+                f"{path} has the format {content['format']!r}, but this version reads {FORMAT}: prepare again."
             )
         fault = content_fault(content)
         if fault:
@@ -177,18 +178,19 @@ class Prepared:
 
     @property
     def common_files(self) -> list[str]:
-        """Names of the files that belong to no split: dict.txt and the tokenizer's."""
+        """Names of the files that do not belong to a split: dict.txt and the tokenizer's."""
         return [name for name in self.files if not name.startswith(tuple(f"{split}." for split in self.splits))]
 
     def changed_files(self, split: str) -> list[str]:
-        """One sentence for each file of a split that has changed since it was written; reads all its files."""
+        """A sentence for each file of a split that has changed since it was written; all its files are read."""
         of_split = [name for name in self.files if name.startswith(f"{split}.")]
         return hash_faults(self.folder, self.files, [*self.common_files, *of_split])
 
     def sha256_of_inputs(self, split: str) -> str | None:
-        """One hash of what a split gives to a training: its sequences, columns and arrays, but not its records.
+        """One hash of a split's inputs to training: its sequences, columns and arrays, but not its records.
 
-        It is made of the recorded hashes, which `changed_files` compares with the files; None in folders without them.
+        It is computed from the recorded hashes, which `changed_files` compares with the files; None if the folder has
+        no recorded hashes.
         """
         of_inputs = {
             name: record["sha256"]
@@ -244,7 +246,7 @@ def check_size(path: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     record, size = files.get(path.name), path.stat().st_size
     if record is not None and size != record["bytes"]:
         raise ValueError(
-            f"{path} has {size:,} bytes, but prepared.json says {record['bytes']:,}: it was cut off or replaced, "
+            f"{path} has {size:,} bytes, but {record['bytes']:,} by prepared.json: it was cut off or replaced, "
             f"{REMEDY}."
         )
 
@@ -265,7 +267,7 @@ def _missing(path: Path) -> str:
 
 
 def content_fault(content: Any) -> str | None:
-    """What is wrong with the content of prepared.json, as a clause; None if it is well-formed."""
+    """A clause on the first fault in the content of prepared.json; None if it is well-formed."""
     if not isinstance(content, dict) or "format" not in content:
         return "it was not written by `roberta prepare`"
     for name, kind in (("task", str), ("settings", dict), ("splits", dict)):
@@ -294,11 +296,11 @@ def content_fault(content: Any) -> str | None:
         isinstance(record, dict) and isinstance(record.get("bytes"), int) and isinstance(record.get("sha256"), str)
         for record in files.values()
     ):
-        return "'files' lacks sizes or hashes"
+        return "'files' has no sizes or hashes"
     return None
 
 
-CUT, DIVIDED = "cut", "divided into windows"  # what happens to texts that are too long
+CUT, DIVIDED = "cut", "divided into windows"  # the fate of texts that are too long
 
 
 class SplitWriter:
@@ -340,7 +342,7 @@ class SplitWriter:
         self._arrays[name] = values
 
     def measure(self, texts: str, num_tokens: int, *, limit: int, fate: str = CUT) -> None:
-        """Count a text of `num_tokens` tokens where `limit` fit, for `preparation.remarks`."""
+        """Count a text of `num_tokens` tokens, of which `limit` fit, for `preparation.remarks`."""
         counts = self._lengths.setdefault((texts, limit, fate), [0, 0, 0])
         counts[0] += 1
         counts[1] += num_tokens > limit

@@ -1,16 +1,16 @@
-"""The columns of a row, which may have one of several names, and its cells: the one place where they are parsed.
+"""The columns of a row, which may have one of several names, and the only place where cells are parsed.
 
-A record that `roberta predict` answers is read as a row, too. A cell is read as a list, a number, or yes or no.
+A record for `roberta predict` is read as a row, too. A cell is read as a list, a number, or yes or no.
 
-JSON Lines and Parquet have lists and numbers of their own. In CSV and TSV they are texts, and lists are those of JSON.
-What Python and numpy print, such as "['a', 'b']" and "['a' 'b']", is refused: numpy leaves out commas, and entries.
+JSON Lines and Parquet have lists and numbers. In CSV and TSV these are texts; a list is written in JSON. Lists printed
+by Python and numpy, such as "['a', 'b']" and "['a' 'b']", are refused, because numpy leaves out commas and entries.
 
-What a model reads of a text's white space, in training, `roberta predict`, the hub and exported tokenizers (`as_read`):
+White space of a text, as models read it in training, `roberta predict`, the hub and exported tokenizers (`as_read`):
 
     kept       all of it
-    stripped   none at the ends; white space is Unicode's (`data/white_space.py`)
-    one_line   none at the ends, and one space for each run of it
-    spaces     all of it, with spaces for line ends, of which the text of pretraining has none
+    stripped   none at the ends; white space is defined by Unicode (`data/white_space.py`)
+    one_line   none at the ends, and one space for any other run of white space
+    spaces     all of it, with a space for each line end, because the text of pretraining has no line ends
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _FLAGS = re.compile(r"[01](?:\.0*)?(?:[\s,;|]+[01](?:\.0*)?)+")
 
 
 def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
-    """The values of a cell that may hold several: a list, a text with a list in JSON, or a text that the separator
+    """The values of a cell that may have several: a list, a text with a list in JSON, or a text that the separator
     divides; None for anything else.
 
     Raises:
-        ValueError: if a text is in brackets and no list in JSON, so that brackets or quotation marks would count as
-            part of the values; or if the separator cuts it within brackets.
+        ValueError: if a text in brackets is not a list in JSON, so that brackets or quotation marks would become part
+            of the values; or if the separator cuts it within brackets.
     """
     value = unwrapped(value)
     if isinstance(value, list):
@@ -70,14 +70,14 @@ def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
 
 
 def unwrapped(value: Any, where: str = "") -> Any:
-    """The list of {"choices": [...]}, as Label Studio writes labels, also as a text; other values as they are."""
+    """The list in {"choices": [...]}, as Label Studio writes labels, also from a text; other values unchanged."""
     parsed = parse_cell(value, where) if isinstance(value, str) and value.lstrip().startswith("{") else value
     is_wrapped = isinstance(parsed, dict) and parsed.keys() == {"choices"} and isinstance(parsed["choices"], list)
     return parsed["choices"] if is_wrapped else value
 
 
 def alone(value: Any, where: str) -> Any:
-    """The value of a list of one, also of a text with a list in JSON; other lists, and other values as they are.
+    """The value in a list of one, also from a text with such a list in JSON; other values unchanged.
 
     Example: ["a"], '["a"]' and {"choices": ["a"]} -> "a".
     """
@@ -88,7 +88,7 @@ def alone(value: Any, where: str) -> Any:
 
 
 def _is_nested(text: str) -> bool:
-    """Whether the brackets of a text are balanced."""
+    """True if the brackets of a text are balanced."""
     expected: list[str] = []
     for character in text:
         if character in _BRACKETS:
@@ -99,7 +99,7 @@ def _is_nested(text: str) -> bool:
 
 
 def parse_json(text: str) -> Any:
-    """The list, object or quoted text that a text is in JSON; None if it is a plain one."""
+    """The list, object or quoted text in a text of JSON; None for plain text."""
     text = text.strip()
     if text[:1] + text[-1:] not in ("[]", "{}", '""'):
         return None
@@ -110,10 +110,10 @@ def parse_json(text: str) -> Any:
 
 
 def parse_cell(text: str, where: str = "") -> Any:
-    """`parse_json` of a cell that may hold a list or object.
+    """`parse_json` of a cell that may have a list or object.
 
     Raises:
-        ValueError: if it holds one as Python or numpy prints it; `where` is the place of the cell.
+        ValueError: if the cell has a list or object as Python or numpy prints it; `where` is the place of the cell.
     """
     parsed = parse_json(text)
     text = text.strip()
@@ -134,7 +134,7 @@ def parse_cell(text: str, where: str = "") -> Any:
 
 
 def _is_python(text: str) -> bool:
-    """True if a text is a list, tuple, set or dictionary as Python prints it. Nothing is called or computed."""
+    """True if a text is a list, tuple, set or dictionary as Python prints it; no code in the text is run."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -143,18 +143,17 @@ def _is_python(text: str) -> bool:
 
 
 def texts_in(value: Any, where: str) -> list[Any] | None:
-    """The texts of a cell that may hold one or several: those of a list, or of a text with a list of texts in JSON;
-    None for one text, also for one in brackets."""
+    """The texts of a list, or of a text with a list of texts in JSON; None for one text, even if it is in brackets."""
     parsed = parse_cell(value, where) if isinstance(value, str) else value
     is_list = isinstance(parsed, list) and (parsed is value or all(isinstance(each, str) for each in parsed))
     return parsed if is_list else None
 
 
 def number_in(value: Any, *, decimal: str = ".") -> float:
-    """The number of a cell; NaN for what is none, or not finite.
+    """The number in a cell; NaN if it has none, or one that is not finite.
 
-    A text counts if JSON or C would write it so, as 1.5, -2 or 1e-3: not 1,5 or 1_000, which programs read in different
-    ways. With a comma for `decimal`, it counts if it has that in place of the point.
+    A text is a number if JSON or C would write it like that, as in 1.5, -2 or 1e-3. 1,5 and 1_000 are not, because
+    programs differ in reading them. If `decimal` is a comma, numbers are written with it in place of the point.
     """
     if decimal != "." and isinstance(value, str):
         value = "" if "." in value else value.replace(decimal, ".")
@@ -176,7 +175,7 @@ def number_remedy(value: Any, decimal: str) -> str:
 
 
 def flag_in(value: Any) -> bool | None:
-    """Yes or no: true, 1, 1.0, "1" or "True", and the same for no; None for what is neither."""
+    """True for true, 1, 1.0, "1" and "True", False for the corresponding values; None for anything else."""
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
     number = float(value) if isinstance(value, bool) else number_in(value)
@@ -184,7 +183,7 @@ def flag_in(value: Any) -> bool | None:
 
 
 def flags_in(values: Sequence[Any]) -> list[bool] | None:
-    """Two or more values that are all yes or no, as vectors of 0 and 1 are; None for other ones."""
+    """Two or more values that are all yes or no, as in a vector of 0 and 1; None for anything else."""
     flags = [flag_in(each) for each in values]
     valid = [flag for flag in flags if flag is not None]
     return valid if len(valid) == len(flags) > 1 else None
@@ -195,7 +194,7 @@ _LINE_ENDS = str.maketrans("\r\n", "  ")
 
 
 def as_read(text: str, white_space: WhiteSpace) -> str:
-    """The text as a model reads it; see the head of this file."""
+    """The text as a model reads it, by one of the rules in the docstring of the file."""
     if white_space == "spaces":
         return text.translate(_LINE_ENDS)
     if white_space == "one_line":
@@ -204,7 +203,7 @@ def as_read(text: str, white_space: WhiteSpace) -> str:
 
 
 class NotedValues(dict[str, Any]):
-    """The values of a row; the columns whose values are asked for are noted in `read`."""
+    """The values of a row; `read` gets the names of the columns whose values were used."""
 
     def __init__(self, values: Mapping[str, Any], read: set[str]) -> None:
         super().__init__(values)
@@ -233,7 +232,7 @@ def text_of(row: Row, names: Sequence[str], *, option: str, white_space: WhiteSp
 
 
 def values_of(row: Row, name: str, *, separator: str = "") -> list[Any] | None:
-    """`values_in` the cell of a column; a text that cannot be read is named with its place."""
+    """`values_in` the cell of a column; the error for a text that cannot be read names its place."""
     try:
         return values_in(row.values[name], separator=separator)
     except ValueError as error:
@@ -241,7 +240,7 @@ def values_of(row: Row, name: str, *, separator: str = "") -> list[Any] | None:
 
 
 def texts_of(row: Row, name: str, *, what: str, may_be_empty: bool = False) -> list[str]:
-    """The list of texts of a column, also as a text with a list in JSON."""
+    """The list of texts in a column, also from a text with a list in JSON."""
     values = values_of(row, name)
     values = check_list(row.values[name] if values is None else values, f"the column {name!r}", row.where)
     return [

@@ -1,10 +1,10 @@
-"""Official files -> records of a kind: all fine-tuning tasks, by the module that has their rows (`base.Benchmark`).
+"""Official files -> records of a kind: all fine-tuning tasks, each one a row (`base.Benchmark`) of a module.
 
-Extensions register them (`registry.BENCHMARKS`).
+Extensions register the modules (`registry.BENCHMARKS`).
 
-    base        what a row is, and what all rows share: official files, prepare, recipe, score
-    tsv_files   tasks of TSV files, as GLUE has them
-    json_files  tasks of JSON Lines, as SuperGLUE has them
+    base        the class of a row, and common parts: official files, prepare, recipe, score
+    tsv_files   tasks of TSV files, as in GLUE
+    json_files  tasks of JSON Lines, as in SuperGLUE
     submission  prediction files       -> the zip of a leaderboard
 """
 
@@ -44,11 +44,11 @@ def _family_of(task: str) -> str:
 
 
 def unknown_task(task: object) -> str:
-    """The sentence about a task that no extension brings."""
+    """The message about a task that no installed extension has."""
     known = ", ".join(all_tasks())
     sentences = (
         f"There is no fine-tuning task {task!r}; there are {known}.",
-        "Correct the name, or install the package that brings it.",
+        "Correct the name, or install the package that has it.",
     )
     return " ".join([*sentences, *problems])
 
@@ -60,7 +60,7 @@ def benchmark_of(task: str) -> Benchmark:
 
 
 def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptions:
-    """The options of a task with these values or texts, by field name; None: not given.
+    """The options of a task with values or texts by field name; None: not given.
 
     Example:
         options_for("race", {"order": "question"})  ->  RaceOptions(order="question")
@@ -74,7 +74,7 @@ def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptio
 
 
 def checked_options(task: str, options: TaskOptions | None) -> TaskOptions:
-    """The options, or the paper's if there are none."""
+    """The options, checked and complete; None: the paper's values."""
     if options is None:
         return options_for(task)
     if type(options) is not options_class(task):
@@ -92,7 +92,7 @@ def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) 
 
 
 def kind_of_task(task: str) -> str | None:
-    """The kind of a task's row; None for tables of your own, whose settings name it, and if there is no such task."""
+    """The kind of a task; None for tables of your own, whose settings have it, and if there is no such task."""
     return (benchmark_of(task).kind or None) if task in all_tasks() else None
 
 
@@ -104,7 +104,7 @@ def brought_by(task: str, settings: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def white_space_of(kind: type[Kind], task: str) -> WhiteSpace:
-    """What a model of a kind, fine-tuned on a task, reads of a text's white space."""
+    """How a model of a kind, fine-tuned on a task, reads the white space of a text."""
     return (benchmark_of(task).rules.white_space if task in all_tasks() else None) or kind.white_space
 
 

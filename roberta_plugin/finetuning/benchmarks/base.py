@@ -1,12 +1,12 @@
 """A benchmark is a row: official files -> examples of a kind, the paper's settings and numbers, prediction files.
 
     files         raw folder                   -> the files of each split
-    settings      options                      -> what the prepared folder records of them
-    records       files                        -> the examples of each split, as its kind has them
+    settings      options                      -> settings of the prepared folder
+    records       files                        -> the examples of each split, in the form of the kind
     predictions   entries about the examples   -> prediction files
 
-The kind (`kinds`) writes the examples and judges a model's outputs. What all rows share stands here: how official files
-are found and read, `prepare`, `recipe` and `score`. The rows are in the modules of the families.
+The kind (`kinds`) writes the examples and scores a model's outputs. This file has the parts that all rows share: how
+official files are found and read, `prepare`, `recipe` and `score`. The rows are in the modules of the families.
 
 Shapes: N examples of a split.
 """
@@ -42,9 +42,9 @@ MOST_NAMES = 8  # RACE has a file for each passage
 
 
 def describe_files(files: Sequence[Path]) -> dict[str, Any]:
-    """What a prepared folder remembers of its source, wherever the files lie.
+    """A prepared folder's record of its source, without the folder of the files.
 
-    That is their number and bytes, one SHA-256 over their contents, and the names of the first ones.
+    It has their number and bytes, one SHA-256 over their contents, and the names of the first ones.
     """
     digest = hashlib.sha256()
     num_bytes = 0
@@ -72,9 +72,9 @@ def read_text(path: Path) -> str:
 
 
 def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict[str, Path]:
-    """The file of each split that `raw`, or its folder of the task's name, has.
+    """The file of each split in `raw`, or in its subfolder with the name of the task.
 
-    Of the names that `files` has for a split, the first that exists is taken.
+    `files` has the possible names for each split; the first one that exists is taken.
     """
     folder = raw / task if (raw / task).is_dir() else raw
     paths = {}
@@ -84,8 +84,8 @@ def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict
             paths[split] = path
         elif split in LABELLED:
             raise FileNotFoundError(
-                f"{folder} holds no {' or '.join(names)}: {task} needs the official files, unchanged; give the "
-                f"folder that holds them, or the one that holds {task}/."
+                f"{folder} has no {' or '.join(names)}: {task} needs the unchanged official files. Give the folder "
+                f"that has them, or the one that has {task}/."
             )
     return paths
 
@@ -103,13 +103,13 @@ def known_files(
     wanted: str,
     remedy: str = "Name the folder that has them.",
 ) -> dict[str, list[Path]]:
-    """The splits that have files; `wanted` is what was looked for.
+    """The splits that have files; `wanted` says in the message which files were looked for.
 
     Raises:
         FileNotFoundError: if there is none.
     """
     if not any(files.values()):
-        raise FileNotFoundError(f"{raw} holds no data for {task}: looked for {wanted}. {remedy}")
+        raise FileNotFoundError(f"{raw} has no data for {task}: looked for {wanted}. {remedy}")
     return {split: paths for split, paths in files.items() if paths}
 
 
@@ -143,18 +143,18 @@ Numbers = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 @dataclass(frozen=True, kw_only=True)
 class PaperRecipe:
-    """How the paper trains a task, in the form of a grid file: values are strings."""
+    """The paper's training of a task, in the form of a grid file: values are strings."""
 
     train: Mapping[str, Any]
     """Options of fairseq-train that all runs share, without data, model and checkpoint."""
     axes: Mapping[str, Mapping[str, Mapping[str, str]]]
     """Axes of the grid: label -> options."""
     seeds: Sequence[str]
-    """One run of each cell per seed."""
+    """The seeds; each cell has one run per seed."""
     metric: Mapping[str, Any]
     """The metric that selects the checkpoint and the cell."""
     official: str = ""
-    """The metric of `Benchmark.score` that models are compared by; empty: that of `metric`."""
+    """The metric of `Benchmark.score` that models are compared by; empty: the one in `metric`."""
 
     @property
     def compared_by(self) -> str:
@@ -164,16 +164,17 @@ class PaperRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a task is trained; the defaults are the paper's for GLUE (Table 10), the median of five seeds."""
+    """The training of a task; the defaults are the paper's for GLUE (Table 10), which reports the median of five
+    seeds."""
 
     lrs: tuple[str, ...] = ("1e-5", "2e-5", "3e-5")
     batches: tuple[int, ...] = (16, 32)
     """Examples of an update."""
     epochs: int = 10
     updates: int | None = None
-    """Updates of a run, whatever the number of examples; None: `epochs` counts."""
+    """Updates of a run, for any number of examples; None: computed from `epochs`."""
     warm_up: float = 0.06
-    """Share of the updates."""
+    """Share of the updates with a growing learning rate."""
     weight_decay: str = "0.1"
     num_seeds: int = 5
     options: Mapping[str, str] = field(default_factory=dict)
@@ -197,16 +198,15 @@ class Training:
 
 
 Entries = Callable[[], Iterator[Mapping[str, Any]]]
-"""What the kind writes about each example of a split, in order (`Outcome.entries`)."""
+"""The kind's entry for each example of a split, in order (`Outcome.entries`)."""
 Files = Mapping[str, list[Path]]
 """Split -> its official files, in the order in which they are read."""
 Records = Callable[[Files, Any, Mapping[str, Any]], tuple[Mapping[str, Iterable[Any]], Mapping[str, Any]]]
-"""Files, options and settings -> the examples of each split, which may be read when they are iterated, and settings
-that are found in them."""
+"""Files, options and settings -> the examples of each split, perhaps lazily, and settings that are found in them."""
 
 
 def by_split(read: Callable[[str, list[Path], Any], Iterable[Any]]) -> Records:
-    """`Benchmark.records` that reads each split alone: its name, its files and the options -> its examples."""
+    """`Benchmark.records` for a function that reads one split: its name, its files and the options -> its examples."""
     return lambda files, options, _: ({split: read(split, paths, options) for split, paths in files.items()}, {})
 
 
@@ -235,28 +235,27 @@ class Benchmark:
     """A row of the table of benchmarks."""
 
     name: str
-    """What the command line calls the task."""
+    """The name of the task on the command line."""
     kind: str = ""
-    """In `kinds.KINDS`; empty: tables of your own, whose settings name it."""
+    """A name in `kinds.KINDS`; empty: tables of your own, whose settings have the kind."""
     files: Callable[[Path, Any], dict[str, list[Path]]]
     """The folder of --raw and the options -> the official files of each split."""
     source_files: Callable[[Files], list[Path]] = all_files
-    """All official files that are read where these are the splits'."""
+    """The official files of the splits -> all official files that are read."""
     settings: Callable[..., dict[str, Any]] = only_length
-    """`max_length` and `options` -> the settings that a folder prepared with these records; refuses options without
-    room for them."""
+    """`max_length` and `options` -> settings of the prepared folder; refuses options that do not fit `max_length`."""
     records: Records
     """The examples of the official files, in the form that `Kind.write` takes."""
     rules: Official = Official()
-    """How `roberta predict` reads records with the official fields, and how the kind judges."""
+    """Rules for reading records with the official fields in `roberta predict`, and for scoring."""
     training: Training | Callable[[Prepared], Training] = Training()
-    """How a prepared folder is trained on."""
+    """The training on a prepared folder."""
     selection: str = ""
-    """The metric that selects the checkpoint; empty: that of the kind."""
+    """The metric that selects the checkpoint; empty: the one of the kind."""
     metrics: tuple[str, ...] = ()
-    """The official ones, by their names in `Kind.judged`; empty: all of the kind."""
+    """The official metrics, by their names in `Kind.judged`; empty: all of the kind."""
     metrics_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The same of a split that has others."""
+    """Split -> its metrics, if they are not those in `metrics`."""
     official: str = ""
     """The metric that models are compared by; empty: that of `selection`."""
     same_head: str = ""
@@ -269,15 +268,15 @@ class Benchmark:
     """Its data set on the Hugging Face hub, and the configuration there, for model cards."""
     predictions: Callable[[str, Entries], Mapping[str, Iterable[str]]] = json_lines
     """A split's name and entries -> names of prediction files, relative to the `folder` of `score`, and their lines
-    without ends."""
+    without line ends."""
     leaderboard: str = ""
-    """The one that takes its predictions (`submission.py`)."""
+    """The leaderboard for its predictions (`submission.py`)."""
     test_rows: Mapping[str, int] = field(default_factory=dict)
-    """Split -> rows of the official test set, of which the leaderboard wants a prediction each."""
+    """Split -> rows of the official test set; the leaderboard needs a prediction for each row."""
     header: str = ""
     """The first line of its prediction files."""
     further: Callable[[Prepared, PreparedSplit, Outcome], dict[str, Any]] | None = None
-    """What `judge` has beside the metrics."""
+    """The function for the part of `judge` that is not metrics."""
 
     def kind_for(self, settings: Mapping[str, Any]) -> Kind:
         """The kind of a folder prepared with these settings."""
@@ -348,7 +347,7 @@ class Benchmark:
         options: Any,
         train: PreparedSplit | None = None,
     ) -> Outcome:
-        """What the outputs of one model or of an ensemble come to, as the kind judges them (`Kind.outcome`)."""
+        """The kind's results for the outputs of one model or of an ensemble (`Kind.outcome`)."""
         kind = self.kind_for(prepared.settings)
         kind.check_scoring(options, part)
         outcome = kind.outcome(part, members, options=options.given("score"), train=train)
@@ -358,22 +357,26 @@ class Benchmark:
     def score(
         self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, folder: Path | None, options: Any
     ) -> dict[str, float]:
-        """The metrics, from 0 to 100 and unrounded, and the numbers by which the kind decides; none for a split without
-        labels. Prediction files are written into `folder`, if there is one."""
+        """The metrics, from 0 to 100 and unrounded, and the kind's thresholds and temperatures; empty for a split
+        without labels. Prediction files are written into `folder`, if it is given."""
         outcome = self.outcome(prepared, prepared.split(split), members, options=options)
         return self._scores(split, outcome, folder=folder)
 
     def judge(
         self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, folder: Path | None, options: Any
     ) -> tuple[dict[str, float], dict[str, Any]]:
-        """`score`, and what a report shows in addition; that is empty but for tables of your own.
+        """`score`, and details for a report, which only tables of your own have, and not for a split without labels.
 
-        It has JSON values, of which `experiments/evaluation_report.py` shows: `num_examples`; `intervals`, metric ->
-        the ends of its confidence interval; `not_measured`, metrics that the split cannot tell; `baseline`, metric ->
-        what a constant answer gets; `classes`, a row per label with `label`, `precision`, `recall` and `f1`, which are
-        None if no example has the label, and `support`; `confusion`, `labels` and `counts`; `calibration`, the
-        `temperature` and, `before` and `after` it, what `classification.reliability` finds; `hardest`, the examples
-        with the highest loss. Empty for a split without labels.
+        The details are JSON values. `experiments/evaluation_report.py` shows:
+
+            num_examples
+            intervals      metric -> the ends of its confidence interval
+            not_measured   metrics that cannot be measured on the split
+            baseline       metric -> its value for a constant answer
+            classes        a row per label: label, precision, recall and f1 (None if no example has the label), support
+            confusion      labels, counts
+            calibration    temperature; before and after it, the result of `classification.reliability`
+            hardest        the examples with the highest loss
         """
         part, train = prepared.split(split), None if self.further is None else prepared.split("train")
         outcome = self.outcome(prepared, part, members, options=options, train=train)

@@ -1,7 +1,7 @@
 """Tasks whose official files are JSON Lines, such as SuperGLUE's: rows -> examples, and the files of predictions.
 
-Where fairseq's READMEs give settings, they are the grid; the others have the paper's for GLUE (`base.Training`).
-The numbers beside ours are those of fairseq's examples/roberta: the paper has none.
+The grid of a task has the settings in fairseq's READMEs or, if these have none, the paper's for GLUE (`base.Training`).
+The numbers beside ours are from fairseq's examples/roberta, because the paper has none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from roberta_plugin.tables import IN_MEMORY, Row, with_unique_ids
 logger = logging.getLogger(__name__)
 
 Texts = Callable[[Row], tuple[str, ...]]
-"""A row, or a record that is to be predicted -> its texts."""
+"""A row, or a record for prediction -> its texts."""
 
 FILES = {"train": ("train.jsonl",), "valid": ("val.jsonl",), "test": ("test.jsonl",)}
 
@@ -53,13 +53,13 @@ def json_task(
     Args:
         name: the task.
         kind: its kind.
-        labels: in the order of their numbers.
-        texts_of: the texts of a row, or of a record that is to be predicted.
-        spelt: the labels in the official files, if they spell them otherwise.
-        reader: what makes the examples of a row; None: it is one, with `texts_of` and a label.
-        examples_of: a split's name and what `reader` made of it -> the examples of the kind; None: the same.
-        rows_of: the rows of an official file.
-        folder: of the official files; empty: called like the task.
+        labels: the labels in the order of their numbers.
+        texts_of: a row, or a record for prediction -> its texts.
+        spelt: the labels as the official files spell them, if that differs.
+        reader: a row -> its examples; None: one example, with `texts_of` and a label.
+        examples_of: a split's name and its examples from `reader` -> the examples of the kind; None: unchanged.
+        rows_of: an official file -> its rows.
+        folder: name of the folder of the official files; empty: the name of the task.
         names: split -> names of its official file; the first that exists is read.
         row: further fields.
     """
@@ -102,7 +102,7 @@ def _example(
 
 
 def _objects(entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """One JSON object per row: {"idx": 0, "label": "true"}."""
+    """One JSON object per row, such as {"idx": 0, "label": "true"}."""
     yield from as_json({"idx": entry["id"], "label": entry["prediction"]} for entry in entries)
 
 
@@ -115,8 +115,8 @@ def predictions(
 ) -> Callable[[str, Entries], dict[str, Iterable[str]]]:
     """`Benchmark.predictions`: the leaderboard's name, such as BoolQ.jsonl, or TASK.SPLIT.jsonl.
 
-    `official` has the leaderboard's name of a split that is not called like the task. Labels are spelt as SuperGLUE's
-    baseline writes them (jiant, `evaluate.py`).
+    `official` has the leaderboard's names for splits, if they are not the name of the task. Labels are spelt as in
+    SuperGLUE's baseline (jiant, `evaluate.py`).
     """
 
     def prediction_files(split: str, entries: Entries) -> dict[str, Iterable[str]]:

@@ -1,7 +1,7 @@
 """Prediction files -> the zip of a leaderboard: gluebenchmark.com ("Submission") or super.gluebenchmark.com (FAQ).
 
-The zip holds one file for each task and diagnostic set: eleven of GLUE, ten of SuperGLUE. The server refuses a zip in
-which one is missing. The model of RTE predicts SuperGLUE's two diagnostic sets.
+The zip has one file for each task and diagnostic set: eleven for GLUE, ten for SuperGLUE. The server refuses a zip if
+one is missing. SuperGLUE's two diagnostic sets are predicted by the model of RTE.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from roberta_plugin.registry import BENCHMARKS
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
-    """What a leaderboard expects."""
+    """The format of a leaderboard's submissions."""
 
     files: Mapping[str, int]
-    """Names of the files, and how many predictions each must have: a line each."""
+    """Name of each file -> the number of its predictions, one per line."""
     header: str = ""
     """The first line of each file."""
 
 
 def find_leaderboard(name: str) -> Leaderboard:
-    """What a leaderboard expects of the tasks that are registered (`Benchmark.leaderboard`)."""
+    """The format of a leaderboard, from all registered tasks that have it (`Benchmark.leaderboard`)."""
     families = [family for family, entry in BENCHMARKS.items() if name in entry.leaderboards]
     rows = [row for family in families for row in BENCHMARKS.load(family, "rows").values() if row.leaderboard == name]
     files = {row.prediction_files(split)[0]: number for row in rows for split, number in row.test_rows.items()}
@@ -53,8 +53,8 @@ def write_submission(leaderboard: Leaderboard, output: Path, folders: Sequence[P
     for name, paths in found.items():
         if len(paths) > 1:
             raise ValueError(
-                f"{paths[0]} and {paths[1]} are both predictions for {Path(name).stem}: name folders that hold one of "
-                "them only."
+                f"{paths[0]} and {paths[1]} are both predictions for {Path(name).stem}: name folders with only one of "
+                "them."
             )
         _check(paths[0], leaderboard.header, leaderboard.files[name])
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -72,6 +72,6 @@ def _check(path: Path, header: str, expected: int) -> None:
     number = len(lines) - bool(header) if lines != [""] else 0
     if number != expected:
         raise ValueError(
-            f"{path} has {number:,} predictions, and the test set has {expected:,} rows: predict the whole "
-            "official test file."
+            f"{path} has {number:,} predictions, but the test set has {expected:,} rows: predict the whole official "
+            "test file."
         )

@@ -25,7 +25,7 @@ from roberta_plugin.tables import where, with_unique_ids
 logger = logging.getLogger(__name__)
 
 HEADER = "index\tprediction"
-_FEW_BROKEN, _BROKEN_SHARE = 3, 0.01  # more broken rows than both: it is another file
+_FEW_BROKEN, _BROKEN_SHARE = 3, 0.01  # with more broken rows than both, it is another file
 _ID_COLUMNS = ("index", "id")
 BINARY, ENTAILMENT = ("0", "1"), ("not_entailment", "entailment")
 PAIR = ("sentence1", "sentence2")
@@ -33,43 +33,43 @@ PAIR = ("sentence1", "sentence2")
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSource:
-    """A split and the official file that it is made of."""
+    """A split and its official file."""
 
     split: str  # its name in the prepared folder: train, valid, ...
     files: tuple[str, ...]  # the first that exists is read; if a split has two sources, the first with a file counts
     header: tuple[str, ...] = ()  # names of the columns, for a file without a header line
-    sentences: tuple[str, ...] = ()  # columns, if they differ from those of the task
-    label: str = ""  # the same
-    renamed_labels: Mapping[str, str] = field(default_factory=dict)  # as the file spells them -> as the task does
-    only: Mapping[str, str] = field(default_factory=dict)  # column -> value: the file's other rows are of other splits
-    submission: str = ""  # the leaderboard's name of the file of predictions, without .tsv; the labels are not public
+    sentences: tuple[str, ...] = ()  # columns of the texts, if they differ from those of the task
+    label: str = ""  # column of the label, if it differs from that of the task
+    renamed_labels: Mapping[str, str] = field(default_factory=dict)  # spelling in the file -> spelling of the task
+    only: Mapping[str, str] = field(default_factory=dict)  # column -> value of this split's rows in a shared file
+    submission: str = ""  # if the labels are not public: the leaderboard's name of the predictions, without .tsv
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the labels are public."""
+        """True if the labels are public."""
         return not self.submission
 
 
 @dataclass(frozen=True, kw_only=True)
 class TsvFiles:
-    """What the official files of a task look like."""
+    """The layout of the official files of a task."""
 
     name: str
-    """The task's."""
+    """Name of the task."""
     folder: str = ""
-    """In the official archive; empty: called like the task."""
+    """Name of the folder in the official archive; empty: the name of the task."""
     sentences: tuple[str, ...]
-    """Columns of the one text or the two."""
+    """The column of the text, or the columns of the two texts."""
     label: str = "label"
     """Column of the label."""
     labels: tuple[str, ...] = BINARY
-    """In the order of their ids, as the files spell them; empty: the label is a number."""
+    """The labels in the order of their ids, as the files spell them; empty: the label is a number."""
     limits: tuple[float, float] = (0.0, 0.0)
     """Smallest and largest number."""
     splits: tuple[SplitSource, ...] = ()
-    """The splits, where they are not train.tsv, dev.tsv and test.tsv."""
+    """The splits, if they are not train.tsv, dev.tsv and test.tsv."""
     leaves_out_broken_rows: bool = False
-    """The official file has broken rows."""
+    """True if the official file has broken rows."""
 
     @property
     def sources(self) -> tuple[SplitSource, ...]:
@@ -88,7 +88,7 @@ class TsvFiles:
         return {split: [path] for split, path in find_files(self.folder or self.name, raw, names).items()}
 
     def source(self, split: str, path: Path) -> SplitSource:
-        """What a file is."""
+        """The source with this split and file."""
         of_split = (source for source in self.sources if source.split == split)
         return next(source for source in of_split if path.name in {Path(file).name for file in source.files})
 
@@ -113,8 +113,8 @@ class _BrokenRowError(ValueError):
 def read_rows(files: TsvFiles, source: SplitSource, path: Path) -> list[Example]:
     """Read a file.
 
-    Broken rows of QQP's train and dev files are left out, with a warning: the official files have about twenty, whose
-    questions contain line ends or are empty.
+    Broken rows of QQP's train and dev files are left out, with a warning: the official files have about twenty rows
+    whose questions contain line ends or are empty.
     """
     lines = list(_lines_of(path))
     header = source.header or tuple(lines[0][1].split("\t") if lines else ())
@@ -135,12 +135,12 @@ def read_rows(files: TsvFiles, source: SplitSource, path: Path) -> list[Example]
         rows.append(row)
     if num_broken > max(_FEW_BROKEN, _BROKEN_SHARE * len(rows)):
         raise ValueError(
-            f"{path}: {num_broken:,} rows are broken, cut off or with an empty question, such as line {broken_line}, "
-            f"and {len(rows):,} are not; the official file has about twenty broken ones. Fetch it again."
+            f"{path}: {num_broken:,} rows are broken (cut off, or with an empty question), such as line {broken_line}, "
+            f"and {len(rows):,} are not. The official file has about twenty broken rows. Fetch it again."
         )
     if not rows:
         only = "".join(f" with {name} {value}" for name, value in source.only.items())
-        raise ValueError(f"{path} has no rows{only}: the file is empty, cut off or of other rows. Fetch it again.")
+        raise ValueError(f"{path} has no rows{only}: the file is empty, cut off or another one. Fetch it again.")
     if num_broken:
         logger.warning(f"{path}: {num_broken} broken rows are left out, {len(rows):,} rows are kept")
     return list(with_unique_ids(((row.where, row) for row in rows), id_of=lambda row: row.id))
@@ -178,7 +178,7 @@ class _Columns:
         self.id = next((header.index(name) for name in _ID_COLUMNS if name in header), None)
 
     def is_wanted(self, values: list[str]) -> bool:
-        """Whether a line is of the split; a broken one is, to be told."""
+        """True for lines of this split, and for broken lines, so that they are reported."""
         is_whole = len(values) == self.num_columns
         return not is_whole or all(values[column] == value for column, value in self.only)
 
@@ -187,8 +187,8 @@ class _Columns:
         place = where(self.path, line)
         if len(values) != self.num_columns:
             raise _BrokenRowError(
-                f"{place}: {len(values)} columns where there should be {self.num_columns}. Either the line is cut off, "
-                "or a text holds a tab or a line end; correct or remove the line."
+                f"{place}: {len(values)} columns instead of {self.num_columns}. Either the line is cut off, or a text "
+                "contains a tab or a line end; correct or remove the line."
             )
         sentences = tuple(strip(values[column]) for column in self.sentences)
         if not all(sentences) and not (self.files.leaves_out_broken_rows and not self.source.is_labelled):
@@ -230,9 +230,9 @@ def tsv_task(
     """A row of the table of benchmarks.
 
     Args:
-        files: its official files.
+        files: the official files of the task.
         kind: the kind of the task.
-        read: is in place of `TsvFiles.read`.
+        read: replaces `TsvFiles.read`.
         examples_of: a split's name and rows -> the examples of the kind; None: the rows.
         row: further fields.
     """
@@ -267,9 +267,9 @@ def tsv_task(
 def paper_numbers(
     metric: str, *, large: float | None = None, base: float | None = None, test: float | None = None, on_test: str = ""
 ) -> Numbers:
-    """Table 5 (large on dev, ensembles on test) and Table 8 (base on dev), which give one number per task.
+    """The numbers of Table 5 (large on dev, ensembles on test) and Table 8 (base on dev), one per task.
 
-    `on_test` is the metric of the test set, if it is another.
+    `on_test` is the metric of the test set, if it is not `metric`.
     """
     valid = {"RoBERTa large": large, "RoBERTa base": base}
     return {

@@ -169,7 +169,7 @@ def test_folders_that_are_none_are_refused_with_the_remedy(tmp_path):
         (r'"format": 2', '"format": 9', "format 9"),
         (r"(?s).*", "{", "damaged"),
         (r'"columns": \[[^]]*\]', '"columns": []', "is damaged: .*columns and arrays of the split 'train'"),
-        (r'"examples": 40', '"examples": 7', "is damaged: .*the split 'train' has 40 examples, and not 7"),
+        (r'"examples": 40', '"examples": 7', "is damaged: .*the split 'train' has 40 examples, not 7"),
         (r'"labels": \[[^]]*\]', '"labels": 3', "is damaged: .*the setting 'labels' is not a list"),
     ],
 )

@@ -106,4 +106,4 @@ def test_prepare_names_what_is_wrong(tmp_path, capsys):
     (raw / "train.jsonl").unlink()
     (raw / "valid.jsonl").unlink()
     assert main(["prepare", "cnn_dailymail", *words]) != 0
-    assert "holds no data for cnn_dailymail" in capsys.readouterr().err
+    assert "has no data for cnn_dailymail" in capsys.readouterr().err

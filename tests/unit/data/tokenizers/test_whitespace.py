@@ -158,7 +158,7 @@ def test_a_task_is_prepared_with_the_words_of_a_dictionary_and_unknown_ones_are_
         str(tmp_path / "out"),
     ]
     assert main(words) == 2
-    assert "give that of the model as --dict" in capsys.readouterr().err
+    assert "give the model's as --dict" in capsys.readouterr().err
     assert main([*words, "--dict", str(tmp_path / "dict.txt")]) == 0
     assert "10 examples, 10 sequences, 50 tokens, 9 of them unknown" in capsys.readouterr().out
     assert np.asarray(Prepared.open(tmp_path / "out").split("train").sequences.tokens)[:5].tolist() == [0, 4, 5, 7, 2]

@@ -289,7 +289,7 @@ def test_cnn_dailymail_in_hugging_faces_form_is_that_of_the_stories(tmp_path):
 
 def test_nothing_to_read_is_said(tmp_path):
     for task in ("summaries", "cnn_dailymail"):
-        with pytest.raises(FileNotFoundError, match=f"holds no data for {task}: looked for"):
+        with pytest.raises(FileNotFoundError, match=f"has no data for {task}: looked for"):
             files(task, tmp_path, OPTIONS)
     with pytest.raises(FileNotFoundError, match=r"--train .*x.jsonl does not exist: check the path"):
         files("summaries", tmp_path, SummariesOptions(train="x.jsonl"))

@@ -180,7 +180,7 @@ def test_an_incomplete_submission_is_refused(folder, tmp_path):
 def test_files_of_the_wrong_length_or_form_are_refused(folder, tmp_path):
     path = folder / "RTE" / "RTE.tsv"
     for content, message in (
-        ("index\tprediction\n0\tentailment\n", r"RTE\.tsv has 1 predictions, and the test set has 34 rows"),
+        ("index\tprediction\n0\tentailment\n", r"RTE\.tsv has 1 predictions, but the test set has 34 rows"),
         ("0\tentailment\n", r"RTE\.tsv, line 1: the header 'index\\tprediction' is missing"),
         ("", r"RTE\.tsv, line 1: the header"),
     ):

@@ -87,14 +87,14 @@ def test_rows_are_read_by_the_names_of_their_columns(tmp_path, task, split, cont
         ("RTE", "index\tsentence1\tlabel\n0\ta\tb\n", r"line 1: there is no column 'sentence2'; found 'index'"),
         ("RTE", "", r"line 1: there is no column .*found nothing"),
         ("RTE", PAIRS, "has no rows"),
-        ("RTE", PAIRS + "0\ta\tb\tentailment\n1\ta\n", r"line 3: 2 columns where there should be 4.*correct"),
-        ("RTE", PAIRS + "0\ta\tb\tc\tentailment\n", "line 2: 5 columns where there should be 4"),
+        ("RTE", PAIRS + "0\ta\tb\tentailment\n1\ta\n", r"line 3: 2 columns instead of 4.*correct"),
+        ("RTE", PAIRS + "0\ta\tb\tc\tentailment\n", "line 2: 5 columns instead of 4"),
         ("RTE", PAIRS + "0\ta\t \tentailment\n", "line 2: a sentence is empty. Correct or remove"),
         ("RTE", PAIRS + "0\ta\tb\tmaybe\n", "line 2: the label 'maybe' is none of not_entailment, entailment"),
         ("RTE", PAIRS + "0\ta\tb\tentailment\n0\tc\td\tentailment\n", r"line 3: the id '0' occurs in .*line 2 already"),
         ("STS-B", "sentence1\tsentence2\tscore\na\tb\t5.1\n", "line 2: the score '5.1' is not a number from 0 to 5"),
         ("STS-B", "sentence1\tsentence2\tscore\na\tb\tnan\n", "line 2: the score 'nan' is not a number from 0 to 5"),
-        ("SST-2", "sentence\tlabel\n\n\ngood\t1\n", "line 2: 1 columns where there should be 2"),
+        ("SST-2", "sentence\tlabel\n\n\ngood\t1\n", "line 2: 1 columns instead of 2"),
     ],
     ids=["column", "empty", "header", "short", "long", "sentence", "label", "id", "number", "nan", "blank"],
 )
@@ -152,7 +152,7 @@ def test_the_real_files_are_read_whole(glue, task):
 
 def test_a_missing_dev_file_is_an_error_and_a_missing_test_file_is_not(tmp_path):
     (tmp_path / "train.tsv").touch()
-    with pytest.raises(FileNotFoundError, match=r"holds no dev\.tsv: RTE needs the official files"):
+    with pytest.raises(FileNotFoundError, match=r"has no dev\.tsv: RTE needs the unchanged official files"):
         TASKS["RTE"].files(tmp_path, GlueOptions())
     (tmp_path / "dev.tsv").touch()
     assert list(TASKS["RTE"].files(tmp_path, GlueOptions())) == ["train", "valid"]

@@ -468,7 +468,7 @@ def test_the_zip_has_the_ten_files_by_their_official_names(folder, tmp_path):
 
 def test_a_file_that_the_server_would_refuse_is_refused(folder, tmp_path):
     (folder / "WiC" / "WiC.jsonl").write_text('{"idx": 0, "label": "true"}\n')
-    with pytest.raises(ValueError, match="has 1 predictions, and the test set has 1,400 rows"):
+    with pytest.raises(ValueError, match="has 1 predictions, but the test set has 1,400 rows"):
         write_submission(LEADERBOARD, tmp_path / "a.zip", [folder])
     assert not (tmp_path / "a.zip").exists()
 
