@@ -61,7 +61,12 @@ def read_json(
 
 
 def type_fault(value: Any, hint: Any) -> str | None:
-    """A value of JSON that is not of a type, as a clause; None if it is."""
+    """A clause on a value of JSON that does not have the type `hint`; None if it has.
+
+    Examples: "x" for int | None  ->  "'x', which is not a whole number or null"
+              1 for float         ->  None: JSON may write 1.0 as 1
+              true for int        ->  "True, which is not a whole number", though bool is a subclass of int
+    """
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     allowed = [_OF_JSON[typing.get_origin(one) or one] for one in members]
     kinds = tuple(kind for kind, _ in allowed) + ((int,) if float in members else ())

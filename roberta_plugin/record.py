@@ -94,10 +94,12 @@ def listed(changes: Sequence[Difference]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a sentence: hashes by their first digits.
+    """A value in a sentence; hashes are shortened to their first digits.
 
-    Example:
+    Examples:
         shown({"kind": "gpt2", "sizes": [1, 2]})  ->  "kind gpt2, sizes 1, 2"
+        shown([])                                 ->  "nothing"
+        shown("")                                 ->  "''"
     """
     if value is None:
         return "not given"

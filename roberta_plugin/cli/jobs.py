@@ -226,7 +226,11 @@ def known_job(folder: Path, job_id: str, queue: dict[str, Job] | None, status: S
 
 
 def shown_state(job: Job, status: Status | None) -> str:
-    """SLURM's word for the job and why it waits; what rank 0 wrote, once that says more."""
+    """SLURM's word for the job, and why it waits; the status of rank 0 instead if it says more.
+
+    Examples: "pending (Priority)", "running (starting)", "running (silent)", "failed"; "stopped" for a job that SLURM
+    calls completed, or no longer knows, after rank 0 stopped it.
+    """
     if status is not None and status.phase == "finished":
         return "finished"
     if job.state == "running" and status is not None:

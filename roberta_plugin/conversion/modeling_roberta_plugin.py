@@ -365,6 +365,8 @@ class RobertaPluginForSequenceClassification(_WithHead):
         self.classifier = RobertaPluginClassificationHead(config)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        # Without a problem_type, as in transformers: one output is a number, labels in floating point are yes or no for
+        # each class, and whole numbers are classes.
         kind = self.config.problem_type or ("regression" if self.config.num_labels == 1 else None)
         if kind == "regression":
             return F.mse_loss(logits.flatten(), labels.flatten().to(logits.dtype))

@@ -107,6 +107,17 @@ class Quotes:
         )
 
     def _note_row(self, line: str, source: _Lines, number: int) -> list[str]:
+        """Note what a row shows, and return its lines.
+
+        Examples of a file with two columns, in the order of the branches below ("|" is a tab, "/" a line end):
+
+            stray    5" pipe|x  or  "a" b|x     a mark that encloses nothing
+            stray    "a|b"                      two cells as a plain line, but only one in quotation marks
+            needed   "a|b"|c  or  "a ""b"" c"|x   a tab or doubled marks within, or any cell if the header is enclosed
+            stray    "a|x/b"|y                  two plain rows of two cells, or a cell of two lines: taken as plain
+            spread   "a/b"                      in a file with one column: two plain rows, or one cell of two lines
+            whole    "a"|x                      enclosed without need, or marks that belong to the text
+        """
         if line.isspace():
             return [line]
         self._begins = self._begins or (line.startswith('"') or '\t"' in line) * number

@@ -275,15 +275,19 @@ def check_devices(cfg: Any) -> None:
         raise ValueError(
             "--fp16 needs a GPU, and torch finds none here: leave it out, or give --bf16, which also trains on a CPU."
         )
-    is_placed = cfg.distributed_training.distributed_init_method is not None or common.tpu
-    is_placed = is_placed or {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"} <= os.environ.keys()
-    is_placed = is_placed or "SLURM_STEP_NODELIST" in os.environ or "SLURM_JOB_NODELIST" in os.environ
-    if not is_placed and wanted > max(1, torch.cuda.device_count()):
+    if not _starts_one_rank(cfg) and wanted > max(1, torch.cuda.device_count()):
         raise ValueError(
             f"--distributed-world-size {wanted} needs as many GPUs, and torch finds {torch.cuda.device_count()} here: "
             "leave it out for a rank on each of them. (Ranks on CPUs are started one by one, with "
             "--distributed-init-method and --distributed-rank.)"
         )
+
+
+def _starts_one_rank(cfg: Any) -> bool:
+    """True if this process is one of several that something else started: a user, a TPU, torchrun or SLURM."""
+    is_by_user = cfg.distributed_training.distributed_init_method is not None or cfg.common.tpu
+    is_by_torchrun = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"} <= os.environ.keys()
+    return is_by_user or is_by_torchrun or bool({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"} & os.environ.keys())
 
 
 def refusal_in(error: Exception, *classes: Any) -> str | None:
@@ -297,16 +301,20 @@ def refusal_in(error: Exception, *classes: Any) -> str | None:
     is_of_weights = type(error) is Exception  # fairseq's "Cannot load model parameters", whatever the cause
     if is_of_weights and isinstance(error.__context__, REFUSALS):
         error = error.__context__
-    frames = traceback.extract_tb(error.__traceback__)
-    is_raised = bool(frames) and (frames[-1].line or "").startswith("raise ") and _is_known(frames[-1].filename)
+    is_refusal = isinstance(error, REFUSALS) or is_of_weights
     is_file = isinstance(error, OSError) and error.filename is not None
-    if (
-        not (isinstance(error, REFUSALS) or is_of_weights)
-        or not (is_raised or is_file)
-        or _is_of_others(error, *classes)
-    ):
+    if not is_refusal or not (_is_raised_by_us(error) or is_file) or _is_of_others(error, *classes):
         return None
     return f"{type(error).__name__}: {error}"
+
+
+def _is_raised_by_us(error: Exception) -> bool:
+    """True if a statement `raise` of ours or fairseq's has raised the error.
+
+    Example: `raise ValueError(...)` in our code, but not `int("x")` there, which raises a ValueError as well.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and (frames[-1].line or "").startswith("raise ") and _is_known(frames[-1].filename)
 
 
 _OF_WORKER = "Original Traceback (most recent call last)"  # in torch's errors of data-loader workers

@@ -88,7 +88,10 @@ class Numbering(NamedTuple):
 
 
 def whole_number(value: Any) -> int | None:
-    """The whole number in a cell, also if it is written as a text; None for anything else."""
+    """The whole number in a cell, also if it is written as a text; None for anything else.
+
+    Examples: 2, "2" and 2.0 (pandas, in a column with a missing value) -> 2; True, 2.5 and "two" -> None
+    """
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

@@ -178,7 +178,11 @@ class Section:
             return {} if self.content == "" else named_options(self.content, where=self.name)
 
     def as_choices(self, name: str) -> dict[str, dict[str, Any]]:
-        """Label -> options, from a mapping of options or from a list of values of the option `name`."""
+        """Label -> options, from a mapping of options or from a list of values of the option `name`.
+
+        Examples: {"small": {"lr": "1"}, "large": {"lr": "2"}}  ->  the same
+                  ["1", "2"], with `name` "lr"                  ->  {"1": {"lr": "1"}, "2": {"lr": "2"}}
+        """
         if isinstance(self.content, Mapping) and self.content:
             return {label: self.subsection(label).as_options() for label in self.content}
         values = self.content

@@ -224,7 +224,12 @@ def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
 
 
 def _with_arguments(options: Any, train: Sequence[str], where: str) -> tuple[str, ...]:
-    """The file's options as arguments, followed by `train`; a data folder in front of `train` replaces the file's."""
+    """The file's options as arguments, followed by `train`; a data folder in front of `train` replaces the file's.
+
+    Examples with `train` ["new", "--lr", "2"]:
+        options ["old", "--lr", "1"]        ->  new --lr 1 --lr 2
+        options {"data": "old", "lr": "1"}  ->  new --lr 1 --lr 2
+    """
     data = [] if not train or train[0].startswith("-") else [train[0]]
     if isinstance(options, list):
         replaced = bool(data and options) and not options[0].startswith("-")

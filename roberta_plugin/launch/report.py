@@ -53,22 +53,31 @@ def _records(output_dir: Path) -> list[Record]:
     return records
 
 
+def _row_of_curve(kind: str, name: str, curve: Curve) -> list[tuple[str, str]]:
+    """The row of a curve in the table of the report; none for curves that only the plot has.
+
+    Example: "valid", "perplexity" -> ("valid perplexity, last", "4.1250, best 4.0625 at update 9,000")
+    """
+    if kind == TRAINING and name in ("wps", "mfu"):
+        unit = "tokens/s, median" if name == "wps" else "MFU in percent, median"
+        # The median leaves out the slow first updates, and pauses.
+        return [(unit, f"{sorted(curve.values)[len(curve.values) // 2]:,.5g}")]
+    if kind == TRAINING and name == "loss":
+        return [("training loss, last", f"{curve.values[-1]:.4f} at update {curve.updates[-1]:,}")]
+    if kind != TRAINING and name not in LOSSES:
+        best = min(range(len(curve.values)), key=lambda place: curve.values[place])
+        text = f"{curve.values[-1]:.4f}, best {curve.values[best]:.4f} at update {curve.updates[best]:,}"
+        return [(f"{kind} {name}, last", text)]
+    return []
+
+
 def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
     record, status, attempts = read_record(output_dir), read_status(output_dir), attempt_lines(output_dir)
     rows = [("state", "unknown" if status is None else status.phase)]
     if status is not None:
         rows.append(("updates", f"{status.update:,}" + (f" of {status.max_update:,}" if status.max_update else "")))
     for (kind, name), curve in curves.items():
-        if kind == TRAINING and name in ("wps", "mfu"):
-            unit = "tokens/s, median" if name == "wps" else "MFU in percent, median"
-            # The median leaves out the slow first updates, and pauses.
-            rows.append((unit, f"{sorted(curve.values)[len(curve.values) // 2]:,.5g}"))
-        elif kind == TRAINING and name == "loss":
-            rows.append(("training loss, last", f"{curve.values[-1]:.4f} at update {curve.updates[-1]:,}"))
-        elif kind != TRAINING and name not in LOSSES:
-            best = min(range(len(curve.values)), key=lambda place: curve.values[place])
-            text = f"{curve.values[-1]:.4f}, best {curve.values[best]:.4f} at update {curve.updates[best]:,}"
-            rows.append((f"{kind} {name}, last", text))
+        rows += _row_of_curve(kind, name, curve)
     if record is not None:
         rows += [("GPUs", f"{record.num_gpus:,}"), ("snapshot of the code", record.snapshot)]
     restarts = sum(bool(ended.get("restarts")) for ended in read_attempts(output_dir))

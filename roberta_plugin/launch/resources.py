@@ -222,7 +222,11 @@ def with_entries(value: Any, further: Any, *, name: str) -> list[str]:
 
 
 def _texts(value: Any, name: str) -> list[str]:
-    """NAME=VALUE of each entry; null means no entry."""
+    """NAME=VALUE of each entry; null means no entry.
+
+    Examples: {"qos": "high"}, ["qos=high"] and "qos=high"  ->  ["qos=high"]
+              {"qos": null, "comment": ""}                  ->  ["comment="]
+    """
     if value is None or is_null(value):
         return []
     items = value.values() if isinstance(value, Mapping) else [value] if isinstance(value, str) else value

@@ -491,7 +491,11 @@ def keep_best(folders: Sequence[RunFolder], metric: Metric) -> None:
 
 
 def not_best(folders: Sequence[RunFolder], metric: Metric) -> list[RunFolder]:
-    """The runs that lose their weights by `keep_best`."""
+    """The runs that lose their weights by `keep_best`.
+
+    A cell is left alone until all its runs are done. Runs whose weights were deleted by hand do not compete, so that
+    the best of those that have weights keeps them.
+    """
     others: list[RunFolder] = []
     for cell in dict.fromkeys(folder.run.cell for folder in folders):
         runs = [folder for folder in folders if folder.run.cell == cell]

@@ -197,15 +197,21 @@ def _fastest(
     device: torch.device, *, dtype: torch.dtype, dropout_prob: float, max_seqlen: int, is_packed: bool, head_dim: int
 ) -> str:
     if device.type == "cpu":
-        is_bf16 = dtype == torch.bfloat16
-        # torch's own kernel on a CPU is the fastest one, but draws no dropout and is slow in bf16.
-        if dropout_prob == 0 and not is_packed and not is_bf16:
-            return "sdpa"
-        is_long = is_packed or max_seqlen >= (SHORT_IN_BF16 if is_bf16 else SHORT)
-        by_head = has_onednn() and is_long and torch.get_num_threads() <= FEW_THREADS
-        return "onednn" if by_head and (rounds() or not is_bf16) else "eager"
+        return _fastest_on_cpu(dtype, dropout_prob=dropout_prob, max_seqlen=max_seqlen, is_packed=is_packed)
+    # The flash kernel reads packed rows without a mask, but only in half precision and with small heads.
     has_kernel = is_packed and dtype in HALF and head_dim <= MAX_DIM and has_torch_flash(device)
     return "torch_flash" if has_kernel else "sdpa"
+
+
+def _fastest_on_cpu(dtype: torch.dtype, *, dropout_prob: float, max_seqlen: int, is_packed: bool) -> str:
+    is_bf16 = dtype == torch.bfloat16
+    # torch's own kernel on a CPU is the fastest one, but draws no dropout and is slow in bf16.
+    if dropout_prob == 0 and not is_packed and not is_bf16:
+        return "sdpa"
+    # oneDNN is faster for long sequences on few threads; in bf16 only if it makes its products in bf16.
+    is_long = is_packed or max_seqlen >= (SHORT_IN_BF16 if is_bf16 else SHORT)
+    by_head = has_onednn() and is_long and torch.get_num_threads() <= FEW_THREADS
+    return "onednn" if by_head and (rounds() or not is_bf16) else "eager"
 
 
 def chosen_kernel(

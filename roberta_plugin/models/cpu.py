@@ -133,6 +133,7 @@ def serves(*tensors: Tensor) -> bool:
 @cache
 def has_fast_bf16() -> bool:
     """True if this processor multiplies bf16 faster than fp32, and oneDNN may (ONEDNN_MAX_CPU_ISA limits it)."""
+    # Not every version of torch has these two functions. Without the second one, the kernel names the instructions.
     may_use = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     if not has_onednn() or (may_use is not None and not may_use()):
         return False
@@ -184,7 +185,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, keeps_bf16:
 
     Where products are made in bf16, `x` may be in bf16 as well as in fp32, and so is the result with `keeps_bf16`.
     """
-    is_served = serves(x, weight) or (x.dtype == torch.bfloat16 and rounds() and x.numel() and serves(weight))
+    # `serves` wants fp32 of all tensors; the weight always is, and only `x` may be a result that was kept in bf16.
+    is_in_bf16 = x.dtype == torch.bfloat16 and rounds() and x.numel() and serves(weight)
+    is_served = serves(x, weight) or is_in_bf16
     # autocast would run F.linear in its own type
     if not is_served or torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight, bias)

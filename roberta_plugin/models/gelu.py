@@ -44,8 +44,10 @@ def activated(linear: Linear, x: Tensor, activation: Callable[[Tensor], Tensor])
 
 def can_join(linear: Linear, x: Tensor) -> bool:
     """True if Triton's kernels serve this layer's outputs, and there will be a gradient of its bias."""
+    # The kernels save time in the backward pass only, and torch.compile joins these steps itself.
     if torch.compiler.is_compiling() or not x.is_cuda or not torch.is_grad_enabled():
         return False
+    # The layer's own forward is not called, so an adapter or a hook would be left out.
     is_plain = linear.adapter is None and not linear._forward_hooks and not linear._forward_pre_hooks
     if not is_plain or linear.bias is None or not linear.bias.requires_grad:
         return False

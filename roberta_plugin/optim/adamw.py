@@ -334,7 +334,9 @@ def _report_changes(saved: Sequence[Mapping[str, Any]], settings: Sequence[Mappi
     """Log the settings that differ from the checkpoint's."""
     for name, option in {"betas": "--adam-betas", "eps": "--adam-eps", "weight_decay": "--weight-decay"}.items():
         before, now = saved[0].get(name), settings[0][name]
-        if before is not None and before != now and not (name == "betas" and tuple(before) == now):
+        if isinstance(before, list):  # betas of some checkpoints, where ours are a tuple
+            before = tuple(before)
+        if before is not None and before != now:
             logger.info(f"{option} is {now} from here on; the checkpoint was trained with {before}.")
     shares = [[group.get("lr_scale", 1.0) for group in groups] for groups in (saved, settings)]
     if shares[0] != shares[1]:

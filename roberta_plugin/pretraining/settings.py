@@ -101,14 +101,18 @@ class PretrainSettings(Checked):
 
     @property
     def is_text(self) -> bool:
-        """True if the data are text: files, patterns, URLs, pipes, and data sets that the library datasets saved."""
+        """True if the data are text: files, patterns, URLs, pipes, and data sets that the library datasets saved.
+
+        Otherwise they are folders of `roberta binarize`, of which several may be given in one word: `books@3,news@1`.
+        """
         first = self.data[0]
         if len(self.data) > 1 or first == STANDARD_INPUT or is_url(first) or has_magic(first):
             return True
         path = Path(first)
-        if path.exists():
-            return not path.is_dir() or any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-        return not all(folder.is_dir() for folder in data_folders(first))
+        if path.is_dir():
+            return any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
+        # A name that does not exist counts as text, whose message names it, unless all folders of a mixture exist.
+        return path.exists() or not all(folder.is_dir() for folder in data_folders(first))
 
     @property
     def makes_tokenizer(self) -> bool:

@@ -244,12 +244,16 @@ def _check_copies(folder: Path, names: Sequence[str], copies: dict[str, Any]) ->
 
 
 def _record(settings: PretrainSettings, sources: Sequence[TextInput]) -> dict[str, Any]:
-    """The content of text.json, with the hashes of local files (None for others) that are not too long."""
+    """The content of text.json; "sha256" has a hash for each source, or None for all if the local files are large.
+
+    Example: a file, a URL and another file -> "sha256": ["3f0a...", None, "b91c..."]
+    """
     local = [source for source in sources if not (source.is_remote or source.is_stream)]
     digests = None
     if sum(source.size for source in local) <= _LARGEST_COPY:
-        found = iter(sha256_of_files([source.path for source in local], workers=num_cores()))
-        digests = [None if source.is_remote or source.is_stream else next(found) for source in sources]
+        hashes = sha256_of_files([source.path for source in local], workers=num_cores())
+        by_path = dict(zip((source.path for source in local), hashes, strict=True))
+        digests = [by_path.get(source.path) for source in sources]
     return {**_settings_of(settings, sources), "versions": _versions(sources), "sha256": digests}
 
 

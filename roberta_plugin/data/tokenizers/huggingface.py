@@ -24,7 +24,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -407,21 +407,7 @@ def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
         ids: the id of each piece of the tokenizer itself.
     """
     config = read_file(folder / TOKENIZER_CONFIG)
-    special_map = read_file(folder / SPECIAL_TOKENS_MAP)
-    special_tokens = [
-        token
-        for source in (special_map, config)
-        for key, value in source.items()
-        if key in {*SPECIAL_TOKENS, "mask_token", "additional_special_tokens", "extra_special_tokens"}
-        for token in (
-            value
-            if isinstance(value, list)
-            else value.values()
-            if isinstance(value, dict) and "content" not in value
-            else [value]
-        )
-        if token
-    ]
+    special_tokens = [*_special_tokens(read_file(folder / SPECIAL_TOKENS_MAP)), *_special_tokens(config)]
     special = {token["content"] if isinstance(token, dict) else token: token for token in special_tokens}
     # Later files win, in the order in which transformers reads them.
     by_content: dict[str, tuple[int, AddedToken]] = {}
@@ -441,6 +427,19 @@ def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
             by_content[content] = ids.get(content, last + 1), _added_token(token, special=True)
             last = max(last, by_content[content][0])
     return dict(sorted((number, token) for number, token in by_content.values()))
+
+
+def _special_tokens(content: Mapping[str, Any]) -> Iterator[Any]:
+    """The special tokens that a file names, texts or objects.
+
+    Examples of values: "<s>"; {"content": "<s>", "lstrip": false}; a list of these; {"image_token": "<image>"}
+    """
+    for key, value in content.items():
+        if key not in {*SPECIAL_TOKENS, "mask_token", "additional_special_tokens", "extra_special_tokens"}:
+            continue
+        if isinstance(value, dict) and "content" not in value:
+            value = list(value.values())
+        yield from filter(None, value if isinstance(value, list) else [value])
 
 
 def _added_token(token: Any, *, special: bool = False) -> AddedToken:

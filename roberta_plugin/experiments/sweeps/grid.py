@@ -160,13 +160,16 @@ def is_list(axis: str, labels: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def checked_seeds(content: Any, *, where: str) -> tuple[str, ...]:
-    """Seeds as they are written: whole numbers, each once.
+    """Seeds as texts: different whole numbers.
 
     Raises:
-        ValueError: also for `01`, which is the seed 1 in another folder.
+        ValueError: also for `01`, which would be the seed 1 again, in another folder.
     """
-    words = [str(seed) if type(seed) is int else seed for seed in content] if isinstance(content, list | tuple) else []
-    if not words or not all(isinstance(word, str) for word in words) or len(set(words)) < len(words):
+    # A grid file has numbers or texts, [1, "2"]. `type`, because true of YAML is an int in Python, but not a seed.
+    is_list = isinstance(content, list | tuple)
+    words = [str(seed) if type(seed) is int else seed for seed in content] if is_list else []
+    are_texts = all(isinstance(word, str) for word in words)
+    if not words or not are_texts or len(set(words)) < len(words):
         raise ValueError(f"{where} must be a list of different whole numbers, as [1, 2], got {short(content)}.")
     if not all(_SEED.fullmatch(word) and int(word) < 2**32 for word in words):  # the generators' limit
         raise ValueError(f"{where} must be whole numbers below 2^32 without leading zeros, got {', '.join(words)}.")
