@@ -46,8 +46,8 @@ from roberta_plugin.locks import is_locked_by_us
 from roberta_plugin.registry import check_installed
 
 NAME = "prepared.json"
-EXTENSIONS = "extensions"  # in it, and beside "task" in checkpoints: those of other packages that have the task
-FORMAT = 2  # of prepared.json
+EXTENSIONS = "extensions"  # its key, also in checkpoints: the extensions of other packages that have the task
+FORMAT = 2  # version of prepared.json
 OFFSETS = "first"  # SPLIT.first.npy holds the offsets
 REMEDY = "copy the folder again, or make it again with `roberta prepare --overwrite`"
 
@@ -282,8 +282,8 @@ def content_fault(content: Any) -> str | None:
         isinstance(each, dict) and all(isinstance(each.get(name), str) and each[name] for name in ("name", "package"))
         for each in recorded
     ):
-        return f"{EXTENSIONS!r} lacks names or packages"
-    # The counts say how long the binary files must be, so they are checked before these are opened.
+        return f"{EXTENSIONS!r} has no names or packages"
+    # The lengths of the binary files are compared with the counts, so the counts are checked first.
     for split, facts in content["splits"].items():
         if not isinstance(facts, dict) or not all(
             isinstance(facts.get(name), int) for name in ("examples", "sequences", "tokens", "records")
