@@ -96,7 +96,7 @@ def test_a_folder_of_an_extension_that_is_not_installed_names_its_package(tmp_pa
         Prepared.open(tmp_path / "set")
     path = tmp_path / "set" / "prepared.json"
     path.write_text(path.read_text().replace('"package"', '"pack"'))
-    with pytest.raises(ValueError, match="is damaged: 'extensions' lacks names or packages"):
+    with pytest.raises(ValueError, match="is damaged: 'extensions' has no names or packages"):
         Prepared.open(tmp_path / "set")
 
 
