@@ -302,7 +302,7 @@ def test_classes_are_found_by_their_names(prepared):
     assert identity.class_order(["YES", "No"], prepared, checkpoint=PATH) == [1, 0]  # the data have no, yes
     of_three = SimpleNamespace(folder=PATH, settings={"labels": ["no", "perhaps", "yes"]})
     assert identity.class_order(["yes", "no", "perhaps"], of_three, checkpoint=PATH) == [1, 2, 0]
-    with pytest.raises(ValueError, match=r"model\.pt has the classes yes, yes, and .*set the classes no, yes"):
+    with pytest.raises(ValueError, match=r"model\.pt has the classes yes, yes, but .*set has the classes no, yes"):
         identity.class_order(["yes", "yes"], prepared, checkpoint=PATH)
 
 
