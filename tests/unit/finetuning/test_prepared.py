@@ -260,11 +260,11 @@ def test_the_data_of_training_are_accepted_and_so_are_checkpoints_that_say_nothi
     [
         (
             {"task": "made-plain"},
-            r"model\.pt was fine-tuned on made-plain, and by .*set/prepared\.json the data are for made: its head answers",
+            r"model\.pt was fine-tuned on made-plain, but .*set/prepared\.json has data for made: the head answers",
         ),
         (
             {"settings": {"max_length": 30, "made_order": "last"}},
-            r"set/prepared\.json says: .*--made-order was last and is not given now",
+            r"set/prepared\.json has: .*--made-order was last and is not given now",
         ),
         (
             {"tokenizer": {"kind": "gpt2", "sha256": {"a": "0" * 64}}},

@@ -35,8 +35,8 @@ def test_rows_are_found_by_names(theirs, ours, rows):
         (["a", "b", "c"], ["C", "a", "b"], [2, 0, 1], "is kept. It has the labels of model.pt"),
         (["a", "b", "c"], ["a", "b", "d"], [], "untrained: model.pt has the labels 'a', 'b', 'c', "),
         (["a", "b", "c"], ["a", "b"], [], "begins untrained"),
-        (["LABEL_0", "LABEL_1"], ["a", "b"], [], "'LABEL_0', 'LABEL_1', and the data 'a', 'b'."),
-        ([], ["a", "b"], [], "does not name the 2 labels of its own. `roberta import model.pt"),
+        (["LABEL_0", "LABEL_1"], ["a", "b"], [], "'LABEL_0', 'LABEL_1', and the data have 'a', 'b'."),
+        ([], ["a", "b"], [], "has no names for its 2 labels. `roberta import model.pt"),
     ],
 )
 def test_a_head_begins_with_the_rows_of_its_labels(theirs, ours, rows, said):

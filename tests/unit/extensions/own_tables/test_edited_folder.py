@@ -11,9 +11,9 @@ from tests.tiny_tables import rows_of, write_csv
 EDITS = {
     "another task": ({"task": "RTE"}, "prepared.json: the setting 'labels' is"),
     "no such task": ({"task": "custum"}, "prepared.json: There is no fine-tuning task 'custum'"),
-    "labels": ({"settings": {"labels": []}}, "prepared.json lacks the setting 'labels'"),
-    "columns": ({"splits": {"valid": {"columns": []}}}, "split 'valid' do not agree about valid.label.npy"),
-    "split": ({"splits": {"valid": None}}, "prepared.json lists valid.bin, but no split"),
+    "labels": ({"settings": {"labels": []}}, "prepared.json has no setting 'labels'"),
+    "columns": ({"splits": {"valid": {"columns": []}}}, "split 'valid' do not agree on valid.label.npy"),
+    "split": ({"splits": {"valid": None}}, "prepared.json lists valid.bin, but not the split"),
 }
 
 

@@ -24,7 +24,7 @@ def prepared_with(tmp_path, kind, labels):
 @pytest.mark.parametrize(
     ("kind", "labels", "metric", "says"),
     [
-        ("classification", [0, 1, 1], "macro_f1", "by macro_f1, which here is that of the other labels"),
+        ("classification", [0, 1, 1], "macro_f1", "by macro_f1, which here is of the other labels only"),
         ("classification", [0, 1, 1], "accuracy", None),
         ("classification", [0, 1, 2], "macro_f1", None),
         ("regression", [2.5, 2.5], "pearson_spearman", "by pearson_spearman, which is not defined here"),

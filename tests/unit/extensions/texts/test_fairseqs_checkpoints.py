@@ -80,5 +80,5 @@ def test_a_run_is_evaluated_on_data_with_its_labels_in_another_order(tmp_path, c
             np.testing.assert_allclose(found, expected[:, [1, 0]], atol=1e-6)
             assert "its labels are no, yes, and are put into the order of" in caplog.text
         else:
-            with pytest.raises(ValueError, match=r"was fine-tuned on data prepared otherwise.*labels"):
+            with pytest.raises(ValueError, match=r"was fine-tuned on data prepared with other settings.*labels"):
                 load_model(tmp_path / "model.pt", again)

@@ -48,7 +48,7 @@ def test_a_kind_is_trained_by_a_task_that_names_its_head_as_the_kind_does():
 
 
 def test_kinds_that_are_not_there_are_named():
-    with pytest.raises(ValueError, match=r"no kind 'made' of own data, as prepared\.json has it; there are "):
+    with pytest.raises(ValueError, match=r"has the kind 'made', which is not a kind for own data; there are "):
         table_kind({"kind": "made"})
     with pytest.raises(ValueError, match=r"window_pooling of prepared\.json is 'x', which is none of mean, max"):
         _ = kind_class("made")({"window_pooling": "x"}).window_pooling
@@ -104,7 +104,9 @@ def test_a_number_is_given_or_found_by_the_answers_of_the_development_set():
     for split in ("test", "held_out", "train"):
         with pytest.raises(ValueError, match=rf"not on the split {split}: evaluate `valid` too, or give --made-limit"):
             Decisions(split).find("made_limit", lambda: 0.9, is_labelled=True)
-    with pytest.raises(ValueError, match=r"found by right answers, which the development set lacks: give --threshold"):
+    with pytest.raises(
+        ValueError, match=r"found with right answers, but the development set has none: give --threshold"
+    ):
         Decisions("valid").find("threshold", lambda: 0.9, is_labelled=False)
 
 
