@@ -48,7 +48,7 @@ def test_classes_that_have_no_names_or_others_than_the_data_are_refused(fairseqs
     labels = tmp_path / "RTE-bin" / "label" / "dict.txt"
     labels.write_text("true 9\nfalse 8\n")
     with pytest.raises(
-        ValueError, match=r"old\.pt has the classes true, false, and .*RTE the classes no, yes\. If only"
+        ValueError, match=r"old\.pt has the classes true, false, but .*RTE has the classes no, yes\. If only"
     ):
         load_model(path, prepared)
     labels.unlink()
