@@ -168,7 +168,7 @@ class RobertaPluginLayer(GradientCheckpointingLayer):
 
 
 class RobertaPluginPreTrainedModel(PreTrainedModel):
-    """What all classes say of themselves."""
+    """Attributes of all classes."""
 
     config_class = RobertaPluginConfig
     base_model_prefix = "roberta"

@@ -1,4 +1,4 @@
-"""Another vocabulary for a trained model: `roberta tokenizer extend`, and pretraining that goes on with other words.
+"""Another vocabulary for a trained model: `roberta tokenizer extend`, and pretraining with another vocabulary.
 
 change      a model, another tokenizer or new words -> a model for them
 new_words   a tokenizer, new words                  -> a tokenizer that has them

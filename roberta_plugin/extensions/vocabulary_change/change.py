@@ -1,8 +1,8 @@
 """A trained model with another vocabulary: old symbols keep their rows, new ones begin with the mean of their pieces.
 
 A row of a new symbol, in the embeddings and in the LM head's bias, is the mean of the rows of the pieces into which the
-old tokenizer splits its text: Fast Vocabulary Transfer (Gee et al. 2022, section 3). A symbol of which the old
-tokenizer knows nothing gets the mean of all rows of text.
+old tokenizer splits its text: Fast Vocabulary Transfer (Gee et al. 2022, section 3). If the old tokenizer knows no
+piece of a symbol, the symbol gets the mean of all rows of text.
 
 Shapes: V symbols before, W after, D model dimension.
 """
@@ -34,12 +34,12 @@ from roberta_plugin.extensions.vocabulary_change.settings import ExtendSettings
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints import TOKENS
 
-_REPLACEMENT = "\ufffd"  # what is no text, such as a part of a character
+_REPLACEMENT = "\ufffd"  # decoded from bytes that are not text, such as a part of a character
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """How many symbols came from where."""
+    """The origin of the symbols' rows, in numbers."""
 
     folder: Path
     num_symbols: int
@@ -85,7 +85,7 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
 
 
 def change_start(checkpoint: Path, data: Path, folder: Path) -> str:
-    """Write a model to start a pretraining from, with the vocabulary of the data; what became of its rows, in words."""
+    """Write a model with the vocabulary of the data, to start a pretraining from; return a clause on its rows."""
     change = extend_vocabulary(ExtendSettings(checkpoint=checkpoint, tokenizer=data, output_dir=folder))
     return f"{change.num_kept:,} of them with their own rows, the others with the mean of their pieces"
 
@@ -100,10 +100,10 @@ def _lines(path: Path) -> list[str]:
 
 
 def with_vocabulary(model: PortableModel, tokenizer: Tokenizer, vocabulary: Vocabulary) -> tuple[PortableModel, Change]:
-    """The model for another tokenizer and its vocabulary, and how many of its symbols came from where."""
+    """The model for another tokenizer and its vocabulary, and the origin of its rows."""
     sources, kept = row_sources(model, tokenizer, vocabulary)
     text = [row for row, never in enumerate(model.vocabulary.never_masked()) if not never]
-    tied: dict[int, Tensor] = {}  # the LM head's matrix stays that of the embeddings
+    tied: dict[int, Tensor] = {}  # embeddings and LM head may share one matrix, and then share the new one
     parameters = dict(model.parameters)
     for name in (TOKENS, "encoder.lm_head.weight", "encoder.lm_head.bias"):
         if name in parameters:
@@ -133,12 +133,13 @@ def with_vocabulary(model: PortableModel, tokenizer: Tokenizer, vocabulary: Voca
 def row_sources(
     model: PortableModel, tokenizer: Tokenizer, vocabulary: Vocabulary
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """The old rows whose mean each row (W) of the new vocabulary is, none for an unknown symbol; those that stay."""
+    """For each row (W) of the new vocabulary, the old rows that it is the mean of (none: an unknown symbol); and the
+    entries of symbols that keep their rows."""
     old, words = model.tokenizer, model.vocabulary
     to_model, text_after = words.tokenizer_to_model(old).tolist(), text_of(tokenizer)
     same_kind = old.name == tokenizer.name
     new_pieces, back = pieces_of(tokenizer), vocabulary.model_to_tokenizer(tokenizer)
-    # Of byte-level BPE, symbols are only numbers, and a piece may be a part of a character, which is no text.
+    # Symbols of byte-level BPE are only numbers, and a piece may be a part of a character, which is not text.
     names = pieces_of(old) if same_kind else map(text_of(old), range(len(old.symbols)))
     old_rows = {name: number for name, number in zip(names, to_model, strict=True) if number != words.unk_id}
     sources: list[list[int]] = []
@@ -162,7 +163,7 @@ def row_sources(
 
 
 def text_of(tokenizer: Tokenizer) -> Callable[[int], str]:
-    """The text that a tokenizer id stands for, with a space in front where it begins a word."""
+    """A function from tokenizer ids to their texts, with a space in front if the token begins a word."""
     if isinstance(base_of(tokenizer), ByteLevelBpe):
         return lambda index: tokenizer.decode([index])
     if isinstance(base_of(tokenizer), Whitespace):

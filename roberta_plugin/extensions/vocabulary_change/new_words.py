@@ -1,10 +1,10 @@
 """New words for a tokenizer: they become one token each, and ids of the old tokens stay.
 
-BPE gets merges of the word's pieces, from left to right and after all others, so that the joins on the way become
-tokens too; sentencepiece gets the word as a piece that is a little likelier than its parts. Other text keeps its
-tokens, except where the first pieces of a new word stand side by side. A marker, such as [E1], <user> or @USER, and a
-word that is several by the tokenizer's rules become added tokens instead, which are found in a text before those rules
-apply.
+BPE gets merges of the word's pieces, from left to right and after all other merges, so the pieces on the way become
+tokens, too. Sentencepiece gets the word as a piece that is a little likelier than its parts. Other text keeps its
+tokens, except where the first pieces of a new word occur side by side. Markers, such as [E1], <user> or @USER, and
+words that the tokenizer's rules split into several become added tokens instead, which are found in a text before those
+rules apply.
 
 Example: "tokenizer" in the pieces token|iz|er: the merges token+iz and tokeniz+er, and the tokens tokeniz, tokenizer.
 """
@@ -35,13 +35,13 @@ from roberta_plugin.data.white_space import is_blank, one_line, strip
 from roberta_plugin.registry import TOKENIZERS
 
 _LONGEST = 1000  # characters of a word; the time for its merges grows with the square
-_LIKELIER = 0.01  # nats a character; a new piece wins over its parts, also over a shorter new one and the rest
+_LIKELIER = 0.01  # nats per character, so that a new piece wins over its parts, shorter new pieces among them
 
 
 def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
-    """The tokenizer with tokens for these words, as they follow a space; of byte_level_bpe also without the space.
+    """The tokenizer with a token for each of these words after a space; for byte_level_bpe also without the space.
 
-    Markers, and words that are several by the tokenizer's rules, become added tokens.
+    Markers, and words that the tokenizer's rules split into several, become added tokens.
 
     Raises:
         ValueError: if a word is too long, is given twice, is one token already, has white space in it, or has
@@ -77,9 +77,9 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
 
 
 def _is_added(tokenizer: Tokenizer, word: str) -> bool:
-    """True if a new word becomes an added token, because it is several words by the tokenizer's rules.
+    """True if a new word becomes an added token, because the tokenizer's rules split it into several words.
 
-    SentencePiece has no such rules. Its pieces would find a marker only where a space is before it.
+    SentencePiece has no such rules, but its pieces would find a marker only after a space.
     """
     if isinstance(tokenizer, ByteLevelBpe):
         return any(tokenizer.begins_word(_ids(tokenizer, form)).sum() != 1 for form in (f" {word}", word))
@@ -98,7 +98,7 @@ def _rules_of(tokenizer: Tokenizer) -> Any:
 
 
 def _added_token(tokenizer: Tokenizer, word: str) -> AddedToken:
-    """As transformers adds it, except that what looks like a word is not found within a longer one."""
+    """The added token as transformers makes it, except that a word of letters is not found within a longer one."""
     parts = [tokenizer.symbols[index] for index in tokenizer.encode(word)]
     if word in pieces_of(tokenizer) or UNKNOWN not in parts:
         refuse_token(word, [word] if word in pieces_of(tokenizer) else parts)
@@ -139,7 +139,7 @@ def _ids(tokenizer: Tokenizer, text: str) -> Any:
 
 
 class Merges:
-    """Pieces, and merges with their ranks, that grow by those of new words."""
+    """Pieces, and merges with their ranks; `join` adds those of a new word."""
 
     def __init__(self, pieces: Sequence[str], merges: Sequence[tuple[str, str]]) -> None:
         self.pieces = dict.fromkeys(pieces)
@@ -148,7 +148,8 @@ class Merges:
     def join(self, parts: list[str]) -> None:
         """Make one token of a word that the old merges leave in these parts.
 
-        Merges of words before it may join some of them; each new merge is after all others, so those words stay whole.
+        Merges of earlier new words may join some of the parts. Each new merge is after all others, so the earlier words
+        stay whole.
         """
         while len(parts) > 1:
             merged_pairs = [pair for pair in itertools.pairwise(parts) if pair in self.ranks]
