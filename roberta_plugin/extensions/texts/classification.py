@@ -116,8 +116,8 @@ class Classification(TextKind, TableKind):
     @override
     def words_on_scores(self, scores: Collection[str]) -> str:
         of_positive = [name for name in scores if untuned(name) in _OF_POSITIVE]
-        of_one = f"{of_positive[0]} is that" if len(of_positive) == 1 else f"{' and '.join(of_positive)} are those"
-        return f"{of_one} of the label {self.labels[1]!r}" if of_positive else ""
+        of_one = f"{' and '.join(of_positive)} {'is that' if len(of_positive) == 1 else 'are those'}"
+        return f"{of_one} of the label {self.labels[1]!r}" if of_positive and self.official.is_own else ""
 
     @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:

@@ -77,3 +77,10 @@ def test_a_former_name_chooses_the_same_score(kind, labels, former, name):
 def test_a_label_may_be_called_like_a_threshold():
     assert is_score("f1_threshold") and is_score("f1_temperature")
     assert not any(map(is_score, ("threshold", "temperature")))
+
+
+def test_a_report_on_own_tables_says_which_of_two_labels_a_score_is_of():
+    own, official = (kind_class("classification")({"labels": ["no", "yes"]}, task_name=task) for task in ("", "MRPC"))
+    assert own.words_on_scores(["accuracy", "tuned_f1"]) == "tuned_f1 is that of the label 'yes'"
+    assert own.words_on_scores(["f1", "average_precision"]).startswith("f1 and average_precision are those of ")
+    assert not own.words_on_scores(["accuracy", "f1_no"]) and not official.words_on_scores(["f1"])
