@@ -305,22 +305,26 @@ def _check_named(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path:
 
 
 def _check_layers(config: Mapping[str, Any], parameters: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse an adapter without weights for a module of a layer: peft adds them to all modules of target_modules."""
+    """Refuse an adapter whose weights are not those of the modules that its adapter_config.json names, layer by layer.
+
+    peft draws weights that are missing, and leaves out weights of other modules.
+    """
     targets, layers = config.get("target_modules"), config.get("layers_to_transform")
-    if not isinstance(targets, list) or config.get("exclude_modules"):
+    if not isinstance(targets, list) or config.get("exclude_modules") or config.get("layers_pattern"):
         return
     chosen = None if layers is None else {str(each) for each in (layers if isinstance(layers, list) else [layers])}
     for name, value in parameters.items():
         number = re.search(r"\.layers\.(\d+)\.", name)
-        is_matrix = number is not None and name.endswith(".weight") and value.dim() == 2
-        if number is None or not is_matrix or (chosen is not None and number[1] not in chosen):
+        if number is None or not name.endswith(".weight") or value.dim() != 2:
             continue
-        theirs = f".{translate(name, TRUNK).removesuffix('.weight')}"
-        is_named = any(theirs.endswith(f".{target}") for target in targets)
-        if is_named and f"{name.removesuffix('.weight')}.adapter.lora_A" not in parameters:
+        theirs = translate(name, TRUNK).removesuffix(".weight").removeprefix("roberta.")
+        is_named = any(f".roberta.{theirs}".endswith(f".{each}") or each.endswith(f".{theirs}") for each in targets)
+        is_named = is_named and (chosen is None or number[1] in chosen)
+        has_weights = f"{name.removesuffix('.weight')}.adapter.lora_A" in parameters
+        if is_named != has_weights:
+            has, names = ("has", "does not name it") if has_weights else ("has no", "names it")
             raise ValueError(
-                f"{path} has no weights for {theirs[1:]}, which target_modules in {CONFIG} names: copy both files "
-                "again from the same place."
+                f"{path} {has} weights for {theirs}, and {CONFIG} {names}: copy both files again from the same place."
             )
 
 

@@ -333,12 +333,17 @@ def test_adapters_that_are_not_whole_are_refused_and_older_files_are_read(theirs
         ({each: value for each, value in whole.items() if ".layer.1." not in each}, "no weights for .*layer.1.*query"),
         (
             {each: value for each, value in whole.items() if "layer.1.attention.self.value" not in each},
-            "has no weights for .*layer.1.attention.self.value, which target_modules in adapter_config.json names",
+            "has no weights for .*layer.1.attention.self.value, and adapter_config.json names it: copy both",
         ),
         ({**whole, name: whole[name].to(torch.float8_e4m3fn)}, "query.lora_A.weight holds float8_e4m3fn"),
     ):
         save_file(tensors, path)
         refused(message, import_model, ImportSettings(**settings))
+    save_file(whole, path)
+    for change in ({"layers_to_transform": [1]}, {"target_modules": ["query"]}):  # the weights of the others are there
+        folder = changed(tmp_path / "adapter", "adapter_config.json", tmp_path, change)
+        words = "has weights for encoder.layer.0.attention.self.*, and adapter_config.json does not name it"
+        refused(words, import_model, ImportSettings(**settings | {"adapter": folder}, no_comparison=True))
     path.unlink()
     torch.save(whole, old)
     import_model(ImportSettings(**settings))
