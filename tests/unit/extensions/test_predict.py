@@ -125,17 +125,17 @@ def test_columns_and_ids_may_have_any_names(models, tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "option", "message"),
     [
-        ("regression", {"threshold": 0.4}, "--threshold goes with classification and multi_label, and this is regr"),
+        ("regression", {"threshold": 0.4}, "--threshold goes with classification and multi_label, but this is regr"),
         ("regression", {"null_threshold": 0.4}, "--null-threshold goes with question_answering"),
         ("classification", {"threshold": 0.4}, "--threshold goes with two labels, and there are 3: "),
-        ("fill_mask", {"num_sentences": 2}, "--num-sentences goes with summary, and this is fill_mask"),
+        ("fill_mask", {"num_sentences": 2}, "--num-sentences goes with summary, but this is fill_mask"),
         ("single", {"no_trigram_blocking": True}, "--no-trigram-blocking goes with summary"),
         ("fill_mask", {"valid_sequences": True}, "--valid-sequences goes with tagging"),
         ("fill_mask", {"head": "x"}, "--head goes with kinds that are fine-tuned"),
-        ("fill_mask", {"score": "pll", "task_kind": "embedding"}, "--score goes with score, and this is embedding"),
-        ("classification", {"pooling": "max"}, "--pooling goes with embedding, and this is classification"),
-        ("fill_mask", {"normalize": True}, "--normalize goes with embedding, and this is fill_mask"),
-        ("regression", {"top_k": 3}, "--top-k goes with fill_mask and question_answering, and this is regression"),
+        ("fill_mask", {"score": "pll", "task_kind": "embedding"}, "--score goes with score, but this is embedding"),
+        ("classification", {"pooling": "max"}, "--pooling goes with embedding, but this is classification"),
+        ("fill_mask", {"normalize": True}, "--normalize goes with embedding, but this is fill_mask"),
+        ("regression", {"top_k": 3}, "--top-k goes with fill_mask and question_answering, but this is regression"),
         ("tagging", {"text_pair_column": "also"}, "--text-pair-column goes with models of two texts"),
     ],
 )

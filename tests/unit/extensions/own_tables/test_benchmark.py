@@ -351,7 +351,7 @@ def test_a_selected_label_with_parentheses_is_in_the_tables(prepare_table, tmp_p
         ),
         ("classification", {}, {"tune_threshold": "f1"}, "--tune-threshold goes with two labels, and there are 3: neg"),
         ("classification", {}, {"threshold": 0.3}, "--threshold goes with two labels"),
-        ("multi-label", {}, {"calibrate": True}, "--calibrate goes with classification, and this is multi_label"),
+        ("multi-label", {}, {"calibrate": True}, "--calibrate goes with classification, but this is multi_label"),
         ("regression", {}, {"threshold": 0.5}, "--threshold goes with classification and multi_label and question_an"),
     ],
 )
