@@ -70,6 +70,7 @@ ROADS = {
         "--dict": "--kind whitespace --dict tok/dict.txt --input text --output-dir o",
         "--alpha": "--input text --alpha 0.5 --output-dir o",
         "--min-frequency": "--input text --kind sentencepiece --min-frequency 3 --output-dir o",
+        "--add-prefix-space": "--input text --kind sentencepiece --add-prefix-space --output-dir o",
     },
     "binarize": {
         **{

@@ -339,7 +339,7 @@ def test_other_data_are_named(prepared):
     trainer = trainer_of(prepared)
     state = state_of(trainer)
     state["task_state"]["data"] = {**state["task_state"]["data"], "task": "made-plain"}
-    message = r"was fine-tuned on made-plain, and .* for made-other.* give another --save-dir"
+    message = r"was fine-tuned on made-plain, but .* for made-other.* give another --save-dir"
     refused(message, resuming.check_continues, trainer, state, PATH)
 
 
