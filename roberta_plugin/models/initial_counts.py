@@ -91,7 +91,8 @@ def begin_with_counts(model: nn.Module, pairs: Mapping[int, Any]) -> None:
     Raises:
         ValueError: if the text is empty.
     """
-    encoder: SentenceEncoder = model.encoder.sentence_encoder
+    parts: Any = model.encoder
+    encoder: SentenceEncoder = parts.sentence_encoder
     layers = [layer for layer in list(encoder.layers)[:NUM_LAYERS] if isinstance(layer, Layer)]
     attn = layers[0].self_attn
     dim, num_heads = encoder.embed_tokens.weight.size(1), attn.num_heads
@@ -107,7 +108,7 @@ def begin_with_counts(model: nn.Module, pairs: Mapping[int, Any]) -> None:
             _attend_by_positions(layer.self_attn, dim=dim, share=position_size / (token_size + position_size))
     spread = math.sqrt((token_size + position_size) / dim)  # what the norm of the embeddings divides by
     _set_values(attn, factors, first=first, spread=spread)
-    _set_lm_head(model.encoder.lm_head, encoder, factors)
+    _set_lm_head(parts.lm_head, encoder, factors)
 
 
 def factorize(pairs: Mapping[int, Any], *, size: int, std: float) -> Factors:
