@@ -369,6 +369,12 @@ def check_config(cfg: FastRobertaConfig) -> None:
                 "--init-attention counts gives the first layer other weights than the next ones, and --share-layers "
                 "all the same: leave one of them out."
             )
+        if str(cfg.position_encoding) != "rotary" and min(head_dim, cfg.encoder_embed_dim // 2) < 2:
+            raise ValueError(
+                "--init-attention counts makes positions of pairs of dimensions, and needs heads of two at least, and "
+                f"two more for tokens: heads of {head_dim} of {cfg.encoder_embed_dim} are too few. Lower "
+                "--encoder-attention-heads or raise --encoder-embed-dim."
+            )
         if str(cfg.position_encoding) == "rotary" and cfg.no_linear_bias:
             raise ValueError(
                 "--init-attention counts sets the biases of queries and keys where positions are rotary: leave out "

@@ -190,7 +190,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, keeps_bf16:
     is_served = serves(x, weight) or is_in_bf16
     # autocast would run F.linear in its own type
     if not is_served or torch.is_autocast_enabled("cpu"):
-        return F.linear(x, weight, bias)
+        return F.linear(x if x.numel() else x.to(weight.dtype), weight, bias)
     output: Tensor = _Linear.apply(x.flatten(0, -2), weight, bias, keeps_bf16)  # type: ignore[no-untyped-call]
     return output.view(*x.shape[:-1], output.size(-1))
 

@@ -18,10 +18,11 @@ factorization"). The logits of w between v and u would be log p(w) + R_1(v, w) +
     LM head      its dense layer begins as a multiple of the identity, with biases that keep GELU where it is nearly
                  linear, and its norm takes them away; the biases of the vocabulary begin as log p(w)
 
-Where positions are learned, they are sinusoids in the first K dimensions, and tokens have the other ones; where
+Where positions are learned, they are sinusoids in the first 2 F dimensions, and tokens have the other ones; where
 they are rotary, the biases of queries and keys make each head attend to its offset: b_q = the rotation of b_k by it.
 
-Shapes: V symbols, D model dimension, N dimensions of tokens, H heads of K dimensions, F = K / 2 frequencies.
+Shapes: V symbols, D model dimension, N dimensions of tokens, H heads of K dimensions, F frequencies (K / 2, at most
+D / 4).
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ def distances(num_heads: int) -> list[int]:
     return sorted({1, *(abs(distance_of_head(head, num_heads)) for head in range(num_heads))})
 
 
+def num_frequencies(dim: int, num_heads: int) -> int:
+    """F: of the sinusoids that are learned positions."""
+    return min(dim // num_heads, dim // 2) // 2
+
+
 @dataclass(frozen=True)
 class Factors:
     """The counts of pairs as embeddings and cores."""
@@ -89,14 +95,15 @@ def begin_with_counts(model: nn.Module, pairs: Mapping[int, Any]) -> None:
         pairs: by each of `distances`, how often the second symbol is that many places behind the first (V, V), sparse.
 
     Raises:
-        ValueError: if the text is empty.
+        ValueError: if the text is empty, or one token again and again.
     """
     parts: Any = model.encoder
     encoder: SentenceEncoder = parts.sentence_encoder
     layers = [layer for layer in list(encoder.layers)[:NUM_LAYERS] if isinstance(layer, Layer)]
     attn = layers[0].self_attn
     dim, num_heads = encoder.embed_tokens.weight.size(1), attn.num_heads
-    first = 0 if encoder.embed_positions is None else dim // num_heads  # dimension of tokens
+    waves = num_frequencies(dim, num_heads)
+    first = 0 if encoder.embed_positions is None else 2 * waves  # dimension of tokens
     factors = factorize(pairs, size=dim - first, std=1 / math.sqrt(dim))
     token_size, position_size = _set_embeddings(encoder, factors, first=first, std=1 / math.sqrt(dim))
     positions = encoder.positions
@@ -105,7 +112,8 @@ def begin_with_counts(model: nn.Module, pairs: Mapping[int, Any]) -> None:
         if base is not None:
             _attend_by_biases(layer.self_attn, base)
         else:
-            _attend_by_positions(layer.self_attn, dim=dim, share=position_size / (token_size + position_size))
+            share = position_size / (token_size + position_size)
+            _attend_by_positions(layer.self_attn, dim=dim, number=waves, share=share)
     spread = math.sqrt((token_size + position_size) / dim)  # what the norm of the embeddings divides by
     _set_values(attn, factors, first=first, spread=spread)
     _set_lm_head(parts.lm_head, encoder, factors)
@@ -117,6 +125,10 @@ def factorize(pairs: Mapping[int, Any], *, size: int, std: float) -> Factors:
     if not counts.any():
         raise ValueError("The training text has no tokens to count for --init-attention counts.")
     shares = counts / counts.sum()
+    if np.count_nonzero(counts) == 1:
+        raise ValueError(
+            "The training text is one token again and again, whose neighbors say nothing: give --init-attention random."
+        )
     weights = sparse.diags((counts + 1) ** EXPONENT)
     weighted = {distance: weights @ information(count, shares) @ weights for distance, count in pairs.items()}
     sides = [WEIGHTS[distance] * side for distance, matrix in weighted.items() for side in (matrix, matrix.T)]
@@ -158,20 +170,21 @@ def _set_embeddings(encoder: SentenceEncoder, factors: Factors, *, first: int, s
     positions, begin = encoder.embed_positions.weight, encoder.embed_positions.pad_id + 1
     waves = sinusoids(len(positions) - begin, spread_frequencies(1, first // 2).flatten())
     positions[begin:] = 0
-    size = POSITION_SHARE * std * math.sqrt(positions.size(1) / max(waves.size(1), 1))
-    positions[begin:, : waves.size(1)] = math.sqrt(2) * size * waves.to(positions)
-    return token_size, size**2 * waves.size(1)
+    size = POSITION_SHARE * std * math.sqrt(positions.size(1) / first)
+    positions[begin:, :first] = math.sqrt(2) * size * waves.to(positions)
+    return token_size, size**2 * first
 
 
-def _attend_by_positions(attn: SelfAttention, *, dim: int, share: float) -> None:
+def _attend_by_positions(attn: SelfAttention, *, dim: int, number: int, share: float) -> None:
     """Queries that turn the sinusoids of positions by the head's offset, and keys that do not.
 
-    Positions have `share` of the input's variance, so the sine and cosine of a frequency have the length `length`.
+    Positions of `number` frequencies have `share` of the input's variance, so the sine and cosine of a frequency have
+    the length `length`.
     """
     head_dim = dim // attn.num_heads
-    frequencies = spread_frequencies(1, head_dim // 2)[0].tolist()
-    length = math.sqrt(share * dim / max(len(frequencies), 1))
-    scale = math.sqrt(PEAK_SCORE * math.sqrt(head_dim) / max(len(frequencies), 1)) / length
+    frequencies = spread_frequencies(1, number)[0].tolist()
+    length = math.sqrt(share * dim / number)
+    scale = math.sqrt(PEAK_SCORE * math.sqrt(head_dim) / number) / length
     queries, keys = torch.zeros(2, dim, dim, dtype=torch.float64)
     for head in range(attn.num_heads):
         for pair, frequency in enumerate(frequencies):

@@ -143,6 +143,14 @@ def test_products_in_bf16_have_few_different_numbers_of_rows(may_round, monkeypa
     assert len(shapes) == 3 * len({num_padded(rows) for rows in numbers}) < 3 * len(numbers) / 2
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_rows_have_a_product_of_no_rows(may_round, dtype):
+    weight = torch.randn(16, 32, requires_grad=True)
+    found = linear(torch.zeros(3, 0, 32, dtype=dtype), weight)
+    found.sum().backward()
+    assert found.shape == (3, 0, 16) and not weight.grad.any()
+
+
 @pytest.mark.parametrize(("rows", "expected"), [(1, 64), (64, 64), (65, 128), (1025, 1152), (1152, 1152), (4000, 4096)])
 def test_rows_are_padded_to_multiples_that_grow(rows, expected):
     assert num_padded(rows) == expected

@@ -192,6 +192,28 @@ def test_a_text_of_three_words_gives_finite_weights_and_an_empty_one_is_refused(
     assert all(parameter.isfinite().all() for parameter in model.parameters())
     empty = pairs_of(np.array([5]), 1, 2, size=size)
     refused("has no tokens to count for --init-attention counts", begin_with_counts, model, empty)
+    same = pairs_of(np.array([5] * 100), 1, 2, size=size)
+    refused("one token again and again, .*: give --init-attention random", begin_with_counts, model, same)
+
+
+@pytest.mark.parametrize("changes", [{}, {"encoder_layers": 1}, ROTARY], ids=["learned", "one-layer", "rotary"])
+def test_a_model_of_one_head_attends_to_the_token_before(chain, changes):
+    """Learned positions have half of its dimensions."""
+    model = begun(chain, encoder_attention_heads=1, **changes)
+    weights = attend(model, 0, torch.from_numpy(chain[:64]).view(2, 32))
+    inside = torch.arange(2, 30)
+    assert weights[:, 0, inside].argmax(dim=-1).eq(inside - 1).all()
+
+
+@pytest.mark.parametrize("sizes", [(96, 96), (3, 1)], ids=["one-dimension", "none-for-tokens"])
+def test_heads_without_room_for_positions_are_refused(sizes):
+    dim, heads = sizes
+    changes = {"encoder_embed_dim": dim, "encoder_attention_heads": heads}
+    refused("heads of 1 of 96 are too few" if dim == 96 else "heads of 3 of 3", new_model_of, changes)
+
+
+def new_model_of(changes):
+    return FastRobertaModel.build_model(options(**SIZES | changes), TinyTask(SYMBOLS))
 
 
 def test_another_task_says_that_it_does_not_count(caplog):
