@@ -137,10 +137,8 @@ class FastRobertaConfig(FairseqDataclass):
     )
     init_attention: INITIAL_ATTENTION = initial_setting(  # type: ignore[valid-type]
         "random",
-        "random: as BERT and RoBERTa; neighbors: position embeddings begin as sinusoids, and the first heads attend to "
-        "tokens nearby, from which small models learn sooner; counts: also the embeddings begin as how often tokens "
-        "follow each other in the training text, so that the first layer predicts a token from its neighbors, from "
-        "which small models learn much sooner (with --encoder-normalize-before and --zero-init-residual)",
+        "random: as BERT; neighbors: heads attend to tokens nearby; counts: embeddings, first layer and LM head, too, begin as "
+        "counts of neighbors in the training text: small models learn much sooner",
     )
     zero_init_residual: bool = initial_setting(
         False,

@@ -25,7 +25,7 @@ EXTENSION = Extension(
             options=("pooling", "normalize", "prompt_name"),
             is_own=True,
             shared_options=("decimal",),
-            option_words={"text_pair_column": "the text that is near", "label_column": "the score of a pair"},
+            option_words={"text_pair_column": "the text that is near", "label_column": "a score"},
         )
     },
     hub_methods={"embed": ".hub:embed"},

@@ -44,7 +44,7 @@ EXTENSION = Extension(
             is_own=True,
             shared_options=("labels", "label_names", "label_columns", "class_weights", "long_texts", "threshold"),
             option_words={
-                "label_column": "a list of labels, or a column of 0 and 1 for each label",
+                "label_column": "a list of labels, or a column of 0 and 1 for each",
                 "threshold": "a label is predicted if its probability reaches it",
             },
         ),
