@@ -137,8 +137,8 @@ class FastRobertaConfig(FairseqDataclass):
     )
     init_attention: INITIAL_ATTENTION = initial_setting(  # type: ignore[valid-type]
         "random",
-        "random: as BERT; neighbors: heads attend to tokens nearby; counts: embeddings, first layer and LM head, too, begin as "
-        "counts of neighbors in the training text: small models learn much sooner",
+        "random: as BERT; neighbors: heads attend to tokens nearby; counts: embeddings, first layer and LM head, too, "
+        "begin as counts of neighbors in the text: small models learn sooner",
     )
     zero_init_residual: bool = initial_setting(
         False,

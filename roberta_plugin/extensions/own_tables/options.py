@@ -103,8 +103,8 @@ class TableOptions(FileOptions):
         metavar="CHARACTER",
     )
     valid_share: float | None = option(
-        "share of the texts of each label in --train that is the development set, by a hash of the text; with --fold, "
-        "this part selects the checkpoint, and the fold is only evaluated",
+        "share of each label's texts in --train for the development set, by a hash; with --fold, they "
+        "select the checkpoint, and the fold is only evaluated",
         default_text="0.1, with a fold 0",
         excludes=("valid",),
         smallest=0.001,
