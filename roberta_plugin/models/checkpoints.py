@@ -47,6 +47,7 @@ from roberta_plugin.models.config import (
     INITIAL,
     SWITCHES,
     FastRobertaConfig,
+    has_position_limit,
     read_config,
 )
 from roberta_plugin.models.head_parameters import HasHeads
@@ -447,9 +448,8 @@ def initial_options(state: Mapping[str, Any]) -> dict[str, str]:
         if saved.get(name) is not None and text != default:
             options[name.replace("_", "-")] = text.lower() if saved[name] is True else text
     if options.get("init-attention") == "counts":  # of a pretraining's text, which other trainings do not have
-        is_rotary = str(saved.get("position_encoding")) == "rotary"
         del options["init-attention"]
-        options |= {} if is_rotary else {"init-attention": "neighbors"}
+        options |= {"init-attention": "neighbors"} if has_position_limit(saved) else {}
     return options
 
 

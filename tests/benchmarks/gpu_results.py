@@ -9,7 +9,10 @@ from pathlib import Path
 
 OURS, FAIRSEQ, HUGGING_FACE = "ours, packed rows", "fairseq", "Hugging Face"
 README_ROW = "| faster pretraining steps on a GPU "
-UNMEASURED = {"On CPUs, both sides in one run; GPUs were not measured.": "Both sides in one run."}
+UNMEASURED = {
+    "Each result compares programs in one run, on CPUs; GPUs were not measured.": "Each result compares programs in one run.",
+    "On CPUs, both sides in one run; GPUs were not measured.": "Both sides in one run.",
+}
 UNMEASURED_RESULTS = {"measured in one run, on CPUs; no GPU was measured.": "measured in one run."}
 _TABLE = re.compile(r"^## (base, \d+ x \d+ tokens, bf16, dropout .*)$\n+((?:\|.*\n)+)", re.MULTILINE)
 _GPU = re.compile(r"^# GPU report\n+(.*?);", re.MULTILINE)

@@ -119,7 +119,7 @@ class TableOptions(FileOptions):
     long_texts: str | None = option(
         "part that is read of a text longer than --max-length: its head, its tail, both, or all of it in windows whose "
         "features are pooled",
-        default_text="as the model that is fine-tuned, if it has this kind, else head",
+        default_text="as the fine-tuned model, if it has this kind, else head",
         goes_with=of_kinds_with("long_texts"),
         choices=LONG_TEXTS,
     )
@@ -142,7 +142,7 @@ class TableOptions(FileOptions):
         choices=POOLINGS,
     )
     threshold: float | None = option(
-        f"threshold of probabilities{_by_kind('threshold')}",
+        f"probability from which a label is predicted{_by_kind('threshold')}",
         default_text="the best by F1 on the development set; with two labels 0.5",
         stage="score",
         goes_with=of_kinds_with("threshold"),

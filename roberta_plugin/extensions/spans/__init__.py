@@ -37,7 +37,7 @@ EXTENSION = Extension(
                 "text_column": "context by default",
                 "text_pair_column": "the question",
                 "label_column": "answer by default",
-                "threshold": "no answer is predicted if its probability is above it",
+                "threshold": "of no answer",
                 "top_k": "candidates for each question",
             },
         )

@@ -32,7 +32,7 @@ EXTENSION = Extension(
             numbers=("threshold", "temperature"),
             is_own=True,
             shared_options=("labels", "label_names", "class_weights", "long_texts", "threshold"),
-            option_words={"threshold": "of two labels, --positive-label is predicted if its probability reaches it"},
+            option_words={"threshold": "of --positive-label"},
             own_aliases=("pair",),
         ),
         "multi_label": KindEntry(
@@ -43,10 +43,7 @@ EXTENSION = Extension(
             numbers=("threshold",),
             is_own=True,
             shared_options=("labels", "label_names", "label_columns", "class_weights", "long_texts", "threshold"),
-            option_words={
-                "label_column": "a list of labels, or a column of 0 and 1 for each",
-                "threshold": "a label is predicted if its probability reaches it",
-            },
+            option_words={"label_column": "a list of labels, or a column of 0 and 1 for each"},
         ),
         "regression": KindEntry(
             ".regression:Regression",

@@ -14,7 +14,7 @@ from roberta_plugin.settings import flag
 
 OTHERS = {
     "predict": "--pooling --normalize --null-threshold --valid-sequences --threshold --temperature --no-trigram-blocking "
-    "--score --per-token",
+    "--score --per-token --prompt-name",
     "export": "",
     "import": "--adapter",
 }

@@ -59,5 +59,5 @@ def test_a_missing_or_empty_file_is_named(raw):
     with pytest.raises(ValueError, match=r"R3/train\.jsonl"):
         list(read("train", find(raw, None)["train"], None))
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"holds no R3/train\.jsonl or anli_v1\.0/R3/train\.jsonl"):
+    with pytest.raises(FileNotFoundError, match=r"has no R3/train\.jsonl or anli_v1\.0/R3/train\.jsonl"):
         find(raw, None)

@@ -96,7 +96,7 @@ def test_all_data_must_have_one_vocabulary(tmp_path, data):
             "a has 64 positions, but sequences have up to 128",
         ),
         ({"kind": "fine-tuning", "raw": "none"}, FileNotFoundError, "raw none does not exist"),
-        ({"kind": "fine-tuning", "raw": "."}, FileNotFoundError, r"holds no train\.tsv"),
+        ({"kind": "fine-tuning", "raw": "."}, FileNotFoundError, r"has no train\.tsv"),
         ({"kind": "fine-tuning"}, ValueError, r"study\.yaml, line \d+: probes, probe: raw is missing"),
     ],
 )

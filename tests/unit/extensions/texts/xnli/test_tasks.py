@@ -51,7 +51,7 @@ def test_what_is_missing_is_named(tmp_path):
     raw = write_xnli(tmp_path / "raw", languages=LANGUAGES[:-1])
     with pytest.raises(ValueError, match=r"xnli\.test\.tsv has no rows with language zh"):
         prepared_of("XNLI", raw, tmp_path / "prepared")
-    with pytest.raises(FileNotFoundError, match=r"holds no multinli\.train\.fr\.tsv or XNLI-MT-1\.0/multinli/"):
+    with pytest.raises(FileNotFoundError, match=r"has no multinli\.train\.fr\.tsv or XNLI-MT-1\.0/multinli/"):
         prepared_of("XNLI", raw, tmp_path / "prepared", language="fr")
 
 
