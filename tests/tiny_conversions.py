@@ -124,3 +124,10 @@ def batch(folder: Path, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         ids[row, length - 1] = 2
         ids[row, length:] = 1
     return ids, ids.ne(1)
+
+
+def write_shards(ours: Path, folder: Path) -> Path:
+    """An export to Hugging Face with its weights in several files."""
+    exported(ours, folder, max_shard_bytes=20_000)
+    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 1
+    return folder

@@ -19,7 +19,7 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import TOKENS
 from tests.hub_server import empty_hub
 from tests.refusals import refused
-from tests.tiny_conversions import exported, opened, write_checkpoint
+from tests.tiny_conversions import exported, opened, write_checkpoint, write_shards
 
 NAME = Path("org/tiny")
 
@@ -31,10 +31,7 @@ def ours(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def theirs(ours, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("theirs") / "exported"
-    exported(ours, folder, max_shard_bytes=20_000)
-    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 1
-    return folder
+    return write_shards(ours, tmp_path_factory.mktemp("theirs") / "exported")
 
 
 hub = pytest.fixture(empty_hub)

@@ -8,7 +8,7 @@ from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.pretrained import read_any
 from tests.hub_server import empty_hub
 from tests.refusals import refused
-from tests.tiny_conversions import exported, write_checkpoint
+from tests.tiny_conversions import exported, write_checkpoint, write_shards
 
 NAME = Path("org/tiny")
 
@@ -20,10 +20,7 @@ def ours(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def theirs(ours, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("theirs") / "exported"
-    exported(ours, folder, max_shard_bytes=20_000)
-    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 1
-    return folder
+    return write_shards(ours, tmp_path_factory.mktemp("theirs") / "exported")
 
 
 hub = pytest.fixture(empty_hub)

@@ -8,7 +8,7 @@ import torch
 from roberta_plugin.conversion import named_models
 from roberta_plugin.hub import RobertaHub
 from tests.hub_server import empty_hub
-from tests.tiny_conversions import exported, opened, write_checkpoint
+from tests.tiny_conversions import exported, opened, write_checkpoint, write_shards
 
 
 @pytest.fixture(scope="module")
@@ -18,10 +18,7 @@ def ours(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def theirs(ours, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("theirs") / "exported"
-    exported(ours, folder, max_shard_bytes=20_000)
-    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 1
-    return folder
+    return write_shards(ours, tmp_path_factory.mktemp("theirs") / "exported")
 
 
 hub = pytest.fixture(empty_hub)
