@@ -1,14 +1,13 @@
 """Formats of other programs: the base class of the entries of `registry.FORMATS`.
 
-A `Format` writes a folder, and declares the parts of a model that it does not support. An `Addition` changes a model
-while `roberta import` reads it.
+A `Format` writes a folder, and declares the parts of a model that it does not support.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.settings import CommonExportSettings
@@ -75,20 +74,6 @@ class Format:
 
     def compare(self, model: PortableModel, folder: Path) -> None:
         """Compare a model from such a folder with the program of the format: see `comparison`."""
-
-
-class Addition(Protocol):
-    """Something that an option of `roberta import` adds to a model."""
-
-    @property
-    def path(self) -> Path:
-        """The file or folder that is added."""
-
-    def add(self, model: PortableModel) -> PortableModel:
-        """The model with the addition."""
-
-    def compare(self, model: PortableModel, base: PortableModel) -> str:
-        """Compare the result with another program: see `comparison.compare`."""
 
 
 def formats_in(folder: Path) -> Iterator[Format]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from roberta_plugin.moved import find_former_name
 from roberta_plugin.option_slices import compose
@@ -15,7 +15,7 @@ from roberta_plugin.registry import EXPORT_OPTIONS, FORMATS, IMPORT_OPTIONS
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
 if TYPE_CHECKING:
-    from roberta_plugin.conversion.formats import Addition
+    from roberta_plugin.conversion.portable import PortableModel
 
 Layout = Literal["today", "2019"]
 RECORD = "conversion.json"
@@ -61,6 +61,20 @@ class CommonExportSettings(Checked):
     private: bool = setting(False, "push: only you and your organization may see the model", goes_with={"push": ()})
     max_shard_bytes: int = 5 * 10**9  # the limit of transformers
     """Most bytes of one file of weights (huggingface)."""
+
+
+class Addition(Protocol):
+    """Something that an option of `roberta import` adds to the model."""
+
+    @property
+    def path(self) -> Path:
+        """The file or folder that is added."""
+
+    def add(self, model: PortableModel) -> PortableModel:
+        """The model with the addition."""
+
+    def compare(self, model: PortableModel, base: PortableModel) -> str:
+        """Compare the result with another program: see `comparison.compare`."""
 
 
 class ImportOptions:

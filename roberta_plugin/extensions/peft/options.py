@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from roberta_plugin.conversion.settings import ImportOptions
+from roberta_plugin.conversion.settings import Addition, ImportOptions
 from roberta_plugin.settings import setting
-
-if TYPE_CHECKING:
-    from roberta_plugin.conversion.formats import Addition
 
 
 @dataclass(frozen=True, kw_only=True)
