@@ -136,15 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         _open_standard_streams()
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
-    argv = list(sys.argv[1:] if arguments is None else arguments)
-    verb = called_verb(argv)
-    if verb is not None and verb not in all_verbs():
-        build_parser().error(f"{verb} is no {'longer a ' if verb in WITHDRAWN else ''}verb{unknown_verb(verb)}.")
-    parser = build_parser(verb)
-    args, further = parser.parse_known_args(argv)
-    if further and not args.takes_further:
-        refuse_further(args.parser, further)
-    args.further = further[1:] if further[:1] == ["--"] else further  # as `roberta launch` has it
+    args = _parse(list(sys.argv[1:] if arguments is None else arguments))
     run: Callable[[argparse.Namespace], int] = args.run
     try:
         code = run(args)
@@ -152,23 +144,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except BaseException as error:
         if received or isinstance(error, KeyboardInterrupt):
-            remedy = str(error) if isinstance(error, KeyboardInterrupt) else ""
-            print(f"interrupted: {remedy}" if remedy else "interrupted", file=sys.stderr)
-            return 128 + (received or [signal.SIGINT])[0]  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
-        if isinstance(error, BrokenPipeError):  # the reader of our output has exited, as of `roberta inspect | head`
+            return _report_interrupt(error)
+        if isinstance(error, BrokenPipeError):  # the reader of our output has exited: `roberta inspect | head`
             _drop_output()
             return 1
         if not isinstance(error, Exception) or not is_of_user(error):
             raise
-        if args.debug:
-            traceback.print_exc()
-        else:
-            print(f"roberta {args.verb}: {_harmless(without_secrets(in_words(error, args)))}", file=sys.stderr)
-        try:
-            sys.stdout.flush()
-        except OSError:
-            _drop_output()
-        return USER_ERROR
+        return _report(error, args)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    """The options of the called verb; an unknown verb or option ends the process with a message."""
+    verb = called_verb(argv)
+    if verb is not None and verb not in all_verbs():
+        build_parser().error(f"{verb} is no {'longer a ' if verb in WITHDRAWN else ''}verb{unknown_verb(verb)}.")
+    args, further = build_parser(verb).parse_known_args(argv)
+    if further and not args.takes_further:
+        refuse_further(args.parser, further)
+    args.further = further[1:] if further[:1] == ["--"] else further  # as `roberta launch` has it
+    return args
+
+
+def _report_interrupt(error: BaseException) -> int:
+    """Print what Ctrl-C or SIGTERM interrupted; return the exit code, as shells count: 130 and 143."""
+    remedy = str(error) if isinstance(error, KeyboardInterrupt) else ""
+    print(f"interrupted: {remedy}" if remedy else "interrupted", file=sys.stderr)
+    return 128 + (received or [signal.SIGINT])[0]
+
+
+def _report(error: Exception, args: argparse.Namespace) -> int:
+    """Print an error that the user can fix; return the exit code."""
+    if args.debug:
+        traceback.print_exc()
+    else:
+        print(f"roberta {args.verb}: {_harmless(without_secrets(in_words(error, args)))}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    return USER_ERROR
 
 
 def _open_standard_streams() -> None:

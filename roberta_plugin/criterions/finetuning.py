@@ -59,7 +59,7 @@ class FineTuningCriterion(SummedCriterion):
 
     @classmethod
     def check_options(cls, cfg: Any) -> None:
-        """See `OwnGroup.check_options`: validations of a part have no metric of the whole split to choose by."""
+        """Also refuse to choose checkpoints by a metric of the whole split if validations stop before its end."""
         super().check_options(cfg)
         chosen, steps = getattr(cfg, "best_checkpoint_metric", "loss"), getattr(cfg, "max_valid_steps", None)
         validates = getattr(cfg, "disable_validation", False) is not True

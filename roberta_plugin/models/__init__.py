@@ -1,7 +1,9 @@
-"""The model: config -> encoder -> heads. Architecture only; fairseq appears in config, roberta and checkpoints.
+"""The model: config -> encoder -> heads. Architecture only; fairseq appears in config, roberta, roberta_encoder and
+checkpoints.
 
 config                 options of the architecture, and the sizes tiny, mini, small, base and large
-roberta                the registered model `fast_roberta` and its encoder, in fairseq's words
+roberta                the registered model `fast_roberta`, in fairseq's words
+roberta_encoder        its encoder with the heads of pretraining: ids -> features at all or some positions
 encoder                ids (B, T)                 -> features (B, T, D)
 sharing                layers with the same parameters
 initial_weights        BERT's, and heads that attend to the neighboring tokens

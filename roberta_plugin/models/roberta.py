@@ -1,4 +1,4 @@
-"""The registered model `fast_roberta`, its encoder and its sizes: config -> encoder -> heads, in fairseq's terms.
+"""The registered model `fast_roberta` and its sizes: config -> encoder -> heads, in fairseq's terms.
 
 `roberta_plugin.register` gives the class its `from_pretrained`, which opens a `RobertaHub`.
 
@@ -13,17 +13,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import torch
-from fairseq.models import FairseqEncoder, FairseqEncoderModel, register_model, register_model_architecture
+from fairseq.models import FairseqEncoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from roberta_plugin.models.adapters import reconcile_adapters
 from roberta_plugin.models.attention import check_agreement, describe_choice, named_backend
-from roberta_plugin.models.attention_kernels import MAX_DIM, first_of_predicted, first_positions, is_exact
+from roberta_plugin.models.attention_kernels import MAX_DIM, is_exact
 from roberta_plugin.models.checkpoints import (
     check_sizes,
     from_older_fairseq,
@@ -40,7 +38,6 @@ from roberta_plugin.models.compiling import (
     report_no_compiler,
 )
 from roberta_plugin.models.config import (
-    ACTIVATIONS,
     ARCHITECTURES,
     FastRobertaConfig,
     init_std,
@@ -48,210 +45,16 @@ from roberta_plugin.models.config import (
     set_options,
 )
 from roberta_plugin.models.cpu import keep_fewer_shapes
-from roberta_plugin.models.encoder import Layer, SentenceEncoder, new_norm, num_ffn_matrices
+from roberta_plugin.models.encoder import num_ffn_matrices
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.fp8 import check_device, use_fp8
 from roberta_plugin.models.head_parameters import reconcile_heads
-from roberta_plugin.models.heads import MaskedLMHead, SequenceHead, pool, pool_windows
+from roberta_plugin.models.heads import Head, pool_windows
 from roberta_plugin.models.hopper_attention import PackedKernel
 from roberta_plugin.models.initial_weights import attend_to_neighbors, initialize
-from roberta_plugin.models.positions import PositionScheme
-from roberta_plugin.models.sharing import check_shared, num_groups, share
+from roberta_plugin.models.roberta_encoder import RobertaEncoder
+from roberta_plugin.models.sharing import check_shared
 from roberta_plugin.registry import HEADS
-
-POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of windows has more
-
-
-class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
-    """The sentence encoder with the masked-LM head and the heads for sequences that pretraining trains beside it."""
-
-    def __init__(
-        self,
-        cfg: FastRobertaConfig,
-        dictionary: Any,
-        *,
-        num_segments: int = 0,
-        sequence_heads: Mapping[str, type[SequenceHead]] = MappingProxyType({}),
-    ) -> None:
-        """`sequence_heads`: name of a parameter of this module, which files have, -> its class."""
-        super().__init__(dictionary)
-        self.cfg = cfg
-        dim, activation = cfg.encoder_embed_dim, ACTIVATIONS[str(cfg.activation_fn)]
-        self._new_norm = partial(new_norm, kind=str(cfg.norm), eps=cfg.layer_norm_eps, has_bias=not cfg.no_norm_bias)
-        self.sentence_encoder = SentenceEncoder(
-            len(dictionary),
-            dim=dim,
-            pad_id=dictionary.pad(),
-            max_positions=self.max_positions(),
-            layers=self._new_layers(),
-            dropout_prob=cfg.dropout,
-            new_norm=self._new_norm,
-            checkpoint_activations=cfg.checkpoint_activations,
-            num_segments=num_segments,
-            layerdrop_prob=cfg.encoder_layerdrop,
-            normalizes_embeddings=not cfg.no_layernorm_embedding,
-            normalizes_features=cfg.encoder_normalize_before,
-            positions=PositionScheme.from_config(cfg),
-        )
-        embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
-        self.lm_head = MaskedLMHead(
-            dim,
-            activation=activation,
-            vocab_size=len(dictionary),
-            weight=embeddings,
-            new_norm=self._new_norm,
-            has_bias=not cfg.no_linear_bias,
-            init_std=init_std(cfg),
-        )
-        self.names_of_sequence_heads = tuple(sequence_heads)
-        for name, head in sequence_heads.items():
-            self.add_module(name, head(dim))
-
-    @property
-    def sequence_heads(self) -> list[SequenceHead]:
-        """The heads for classes of sequences."""
-        return [getattr(self, name) for name in self.names_of_sequence_heads]
-
-    def sequence_logits(self, features: Tensor, positions: Mapping[str, Any]) -> dict[str, Any]:
-        """{"sequence_logits": logits (S, C) of each head's task}; empty without such heads.
-
-        `positions` say which of the features (B, Q, D) are of <s>; see `first_of_predicted`.
-        """
-        if not self.names_of_sequence_heads:
-            return {}
-        first = first_of_predicted(features, positions)
-        return {"sequence_logits": {head.task: head(first) for head in self.sequence_heads}}
-
-    def _new_layers(self) -> list[nn.Module]:
-        """The encoder's layers, some of which may be the same."""
-        cfg = self.cfg
-        groups = num_groups(cfg.share_layers, cfg.encoder_layers)
-        layers: list[nn.Module] = [
-            self.new_layer(
-                cfg.encoder_normalize_before, has_attention_norm=number > 0 or not cfg.no_first_attention_norm
-            )
-            for number in range(cfg.encoder_layers)
-        ]
-        return share(layers, groups=groups, parts=str(cfg.share_parts))
-
-    def new_layer(self, normalize_before: bool = False, *, has_attention_norm: bool = True) -> Layer:
-        """A layer of the sizes and dropouts of this encoder."""
-        cfg = self.cfg
-        return Layer(
-            cfg.encoder_embed_dim,
-            ffn_dim=cfg.encoder_ffn_embed_dim,
-            num_heads=cfg.encoder_attention_heads,
-            activation=ACTIVATIONS[str(cfg.activation_fn)],
-            dropout_prob=cfg.dropout,
-            attention_dropout_prob=cfg.attention_dropout,
-            activation_dropout_prob=cfg.activation_dropout,
-            attention_backend=str(cfg.attention_backend),
-            new_norm=self._new_norm,
-            normalize_before=normalize_before,
-            has_attention_norm=has_attention_norm,
-            feed_forward=str(cfg.feed_forward),
-            has_bias=not cfg.no_linear_bias,
-            qk_norm=cfg.qk_norm,
-        )
-
-    def forward(
-        self, src_tokens: Tensor, *, return_all_hiddens: bool = False, **layout: Any
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """Features (B, T, D), {"inner_states": ...}; `layout`: has_padding, packing and segments of the forward."""
-        features, hidden = self.sentence_encoder(src_tokens, keep_hidden=return_all_hiddens, **layout)
-        # (B, T, D) -> (T, B, D)
-        return features, {"inner_states": [states.transpose(0, 1) for states in hidden] if return_all_hiddens else None}
-
-    def masked_lm_loss(
-        self, src_tokens: Tensor, predicted: Mapping[str, Any], **layout: Any
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """Summed cross-entropy () of the labels at the predicted positions; see `FastRobertaModel.forward`."""
-        features, _ = self.sentence_encoder(src_tokens, predicted=predicted, **layout)
-        loss = self.lm_head.loss(features, predicted["labels"], pad_id=self.sentence_encoder.pad_id)
-        return loss, self.sequence_logits(features, predicted)
-
-    def first_features(self, src_tokens: Tensor, *, in_parts: bool = False, **layout: Any) -> Tensor:
-        """Features (S, 1, D) of each sequence's <s>; the last layer computes no others.
-
-        `in_parts`: see `predicted_features`.
-        """
-        positions = first_positions(src_tokens, layout["packing"])
-        features = self.predicted_features(src_tokens, positions, in_parts=in_parts, **layout)
-        return features.reshape(-1, 1, features.size(-1))  # (B, 1, D) or (1, S, D) -> (S, 1, D)
-
-    def place_features(self, src_tokens: Tensor, places: Mapping[str, Any], **layout: Any) -> Tensor:
-        """Features (V, D) of V places in the rows; the last layer computes no others.
-
-        Outside of training, rows go through the encoder in parts of `POSITIONS_AT_ONCE`, so that a document of any
-        length can be scored.
-
-        Args:
-            src_tokens: ids (B, T).
-            places: {"positions" (B, Q), "index" (V,)} and, in a packed row, {"cu_seqlens" (S + 1,), "max_seqlen"}:
-                the positions that are computed, and which of them is which place.
-            layout: has_padding, packing and segments of the forward.
-        """
-        features = self.predicted_features(src_tokens, places, in_parts=not self.training, **layout)
-        return features.flatten(0, 1)[places["index"]]  # (B, Q, D) -> (V, D)
-
-    def predicted_features(
-        self, src_tokens: Tensor, predicted: Mapping[str, Any], *, in_parts: bool, **layout: Any
-    ) -> Tensor:
-        """Features (B, Q, D) of the `predicted` positions.
-
-        `in_parts`: padded rows go through the encoder in parts of `POSITIONS_AT_ONCE`, so that a document of any length
-        has room.
-        """
-        in_parts = in_parts and layout.get("packing") is None
-        num_rows = max(1, POSITIONS_AT_ONCE // src_tokens.size(1)) if in_parts else 0
-        if not in_parts or num_rows >= len(src_tokens):  # `len` first would fix B in an exported graph
-            features: Tensor = self.sentence_encoder(src_tokens, predicted=predicted, **layout)[0]
-            return features
-        segments = layout.pop("segments", None)
-        parts = []
-        for start in range(0, len(src_tokens), num_rows):
-            rows = slice(start, start + num_rows)
-            part_layout = {**layout, "segments": None if segments is None else segments[rows]}
-            positions = {"positions": predicted["positions"][rows]}
-            parts.append(self.sentence_encoder(src_tokens[rows], predicted=positions, **part_layout)[0])
-        return torch.cat(parts)
-
-    def vectors(self, src_tokens: Tensor, pooled: Mapping[str, Any]) -> Tensor:
-        """A vector for each text (B, D), computed in parts of texts of similar length.
-
-        With "recomputes", a part's activations are computed a second time in the backward pass, with the same random
-        numbers: the gradients equal the whole batch's, in the memory of one part (gradient caching, Gao et al.
-        2021, arXiv 2101.06983).
-
-        Args:
-            src_tokens: ids (B, T).
-            pooled: {"pooling": see `pool`, "order" (B,): rows from the longest to the shortest, "parts": of each part
-                in this order its end, its longest row and whether it is padded; "recomputes"}.
-        """
-        rows, vectors, start = src_tokens[pooled["order"]], [], 0
-        for stop, width, has_padding in pooled["parts"]:
-            inputs = (rows[start:stop, :width], has_padding, pooled["pooling"])
-            if pooled["recomputes"] and torch.is_grad_enabled():
-                vectors.append(checkpoint(self._vectors, *inputs, use_reentrant=False))
-            else:
-                vectors.append(self._vectors(*inputs))
-            start = stop
-        ordered = torch.cat(vectors)
-        return torch.empty_like(ordered).index_copy(0, pooled["order"], ordered)
-
-    def _vectors(self, tokens: Tensor, has_padding: bool, pooling: str) -> Tensor:
-        if pooling == "first":
-            positions = {"positions": tokens.new_zeros(len(tokens), 1)}
-            first: Tensor = self.sentence_encoder(tokens, has_padding=has_padding, predicted=positions)[0]
-            return first[:, 0]  # (B, 1, D) -> (B, D)
-        features = self.sentence_encoder(tokens, has_padding=has_padding)[0]
-        return pool(features, tokens.ne(self.sentence_encoder.pad_id), pooling)
-
-    def max_positions(self) -> int:
-        """The most tokens in a block."""
-        assert self.cfg.max_positions is not None
-        return self.cfg.max_positions
-
 
 logger = logging.getLogger(__name__)
 
@@ -275,6 +78,36 @@ def translate(model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, 
         ours["head"] = name
         ours.pop("features_only", None)
     return arguments, ours
+
+
+def check_request(
+    head: str | None,
+    reads: str | None,
+    *,
+    features_only: bool,
+    return_all_hiddens: bool,
+    masked_tokens: Tensor | None,
+    predicted: Mapping[str, Any] | None,
+    pooled: Mapping[str, Any] | None,
+    windows: Mapping[str, Any] | None,
+) -> None:
+    """Refuse arguments of `FastRobertaModel.forward` that contradict each other; `reads` is what the head reads."""
+    results = {
+        "head": head is not None,
+        "features_only": features_only,
+        "masked_tokens": masked_tokens is not None,
+        "predicted": predicted is not None and reads != "places",
+        "pooled": pooled is not None,
+    }
+    if sum(results.values()) > 1:
+        names = " and ".join(name for name, is_asked in results.items() if is_asked)
+        raise ValueError(f"{names} ask for different results of the same call: give one of them.")
+    if reads == "places" and predicted is None:
+        raise ValueError(f"The head {head!r} reads places: give `predicted`, their positions.")
+    if return_all_hiddens and predicted is not None:
+        raise ValueError("return_all_hiddens needs all positions, and predicted gives some: leave one out.")
+    if windows is not None and (reads != "first" or return_all_hiddens):
+        raise ValueError("Windows go with a classification head, and without return_all_hiddens: leave one out.")
 
 
 def _tokens_per_sample(task: Any) -> int | None:
@@ -407,31 +240,23 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         if self._describes_attention:
             self._describe_attention(src_tokens, packing)
         chosen: Any = None if head is None else self._head(head)
-        reads = None if chosen is None else chosen.reads
-        asked = {"head": head is not None, "features_only": features_only, "masked_tokens": masked_tokens is not None}
-        asked |= {"predicted": predicted is not None and reads != "places", "pooled": pooled is not None}
-        if sum(asked.values()) > 1:
-            names = " and ".join(name for name, is_given in asked.items() if is_given)
-            raise ValueError(f"{names} ask for different results of the same call: give one of them.")
-        if reads == "places" and predicted is None:
-            raise ValueError(f"The head {head!r} reads places: give `predicted`, their positions.")
-        if return_all_hiddens and predicted is not None:
-            raise ValueError("return_all_hiddens needs all positions, and predicted gives some: leave one out.")
-        if windows is not None and (reads != "first" or return_all_hiddens):
-            raise ValueError("Windows go with a classification head, and without return_all_hiddens: leave one out.")
+        check_request(
+            head,
+            None if chosen is None else chosen.reads,
+            features_only=features_only,
+            return_all_hiddens=return_all_hiddens,
+            masked_tokens=masked_tokens,
+            predicted=predicted,
+            pooled=pooled,
+            windows=windows,
+        )
+        layout = {"has_padding": has_padding, "packing": packing, "segments": segments}
         if pooled is not None:
             return self.encoder.vectors(src_tokens, pooled), {"inner_states": None}
-        layout = {"has_padding": has_padding, "packing": packing, "segments": segments}
-        if reads == "places":
-            vectors = self.encoder.place_features(src_tokens, predicted, **layout)
-            return chosen(vectors, predicted), {"inner_states": None}
+        if chosen is not None and chosen.reads != "all" and not return_all_hiddens:
+            return self._read_some(chosen, src_tokens, predicted, windows, layout), {"inner_states": None}
         if predicted is not None:
             return self.encoder.masked_lm_loss(src_tokens, predicted, **layout)  # type: ignore[no-any-return]
-        if windows is not None:
-            vectors = self.encoder.first_features(src_tokens, in_parts=not self.training, **layout)
-            return chosen(pool_windows(vectors, **windows)), {"inner_states": None}
-        if reads == "first" and not return_all_hiddens:
-            return chosen(self.encoder.first_features(src_tokens, **layout)), {"inner_states": None}
         features, extra = self.encoder(src_tokens, return_all_hiddens=return_all_hiddens, **layout)
         if chosen is not None:
             return chosen(features), extra
@@ -439,6 +264,22 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             return features, extra
         extra |= self.encoder.sequence_logits(features, packing or {})
         return self.encoder.lm_head(features, masked_tokens=masked_tokens), extra
+
+    def _read_some(
+        self,
+        head: Head,
+        src_tokens: Tensor,
+        places: Mapping[str, Any] | None,
+        windows: Mapping[str, Any] | None,
+        layout: Mapping[str, Any],
+    ) -> Any:
+        """The outputs of a head that reads features of some positions only: of places, or of each <s>."""
+        if head.reads == "places":
+            return head(self.encoder.place_features(src_tokens, places, **layout), places)
+        if windows is None:
+            return head(self.encoder.first_features(src_tokens, **layout))
+        features = self.encoder.first_features(src_tokens, in_parts=not self.training, **layout)
+        return head(pool_windows(features, **windows))
 
     def position_features(self, src_tokens: Tensor, positions: Tensor, *, has_padding: bool | None = None) -> Tensor:
         """Features (B, Q, D) of the `positions` (B, Q) of ids (B, T); the last layer computes no others."""

@@ -61,7 +61,7 @@ class FineTuningTask(BlockTask):
 
     @classmethod
     def check_options(cls, cfg: Any) -> None:
-        """See `OwnGroup`; the prepared folder has to be there."""
+        """Also refuse a prepared folder that is missing or does not fit the options."""
         super().check_options(cfg)
         if not cfg.data or cfg.data == MISSING:
             raise ValueError("The data folder is missing: give the folder that `roberta prepare` wrote, first of all.")
@@ -84,7 +84,7 @@ class FineTuningTask(BlockTask):
 
     @classmethod
     def check_start(cls, cfg: Any) -> None:
-        """See `BlockTask`; also the metric that chooses checkpoints."""
+        """Also refuse a metric that cannot choose checkpoints."""
         super().check_start(cfg)
         check_selection(Prepared.open(cfg.task.data), cfg.checkpoint.best_checkpoint_metric, cfg.dataset)
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from typing_extensions import override
+
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.dynamic_masking import Masker
@@ -74,8 +76,8 @@ class InputFormat:
 class BlockFormat(InputFormat):
     """Blocks of lines, by --sample-break-mode or what --input-format means by it."""
 
+    @override
     def open(self, tokens: MmapTokens, *, tokens_per_sample: int) -> SplitFile:
-        """See `InputFormat`."""
         prefix = tokens.prefix
         blocks = open_blocks(
             tokens,
@@ -92,14 +94,14 @@ class BlockFormat(InputFormat):
             )
         return SplitFile(tokens, blocks)
 
+    @override
     def num_blocks(self, source: SplitFile) -> int:
-        """See `InputFormat`."""
         return len(source.blocks)
 
+    @override
     def dataset(
         self, sources: Sequence[Any], masker: Masker, *, vocabulary: Vocabulary, **options: Any
     ) -> BlockDataset:
-        """See `InputFormat`."""
         return MaskedLMDataset(sources, masker, **options)
 
 

@@ -100,7 +100,7 @@ class RobertaMaskedLMTask(BlockTask):
 
     @classmethod
     def check_options(cls, cfg: Any) -> None:
-        """See `OwnGroup`; the criterion is checked where `cfg` names it."""
+        """Also refuse a criterion of `cfg`, or a metric to choose checkpoints by, that does not fit the task."""
         super().check_options(cfg)
         check_config(cfg)
         check_criterion(getattr(cfg, "criterion", None), cfg)
@@ -109,7 +109,7 @@ class RobertaMaskedLMTask(BlockTask):
 
     @classmethod
     def check_start(cls, cfg: Any) -> None:
-        """See `BlockTask`; also the criterion, the data folders, and the splits in them."""
+        """Also refuse an unfit criterion or metric, and missing data folders or splits."""
         super().check_start(cfg)
         check_criterion(getattr(cfg.criterion, "_name", None), cfg.task)
         if getattr(cfg.criterion, "_name", None) == "roberta_masked_lm":
@@ -264,7 +264,7 @@ class RobertaMaskedLMTask(BlockTask):
         self.datasets[split] = dataset
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
-        """See `BlockTask`; before the first epoch, rank 0 reads or computes the baselines and logs them."""
+        """Prepare the epoch; before the first one, rank 0 reads or computes the baselines and logs them."""
         super().begin_epoch(epoch, model)
         new = [split for split in self._prefixes if split not in (self._train_split, *self.baselines)]
         is_wanted = bool(self._train_split) and not getattr(self.cfg, "no_baselines", False)
@@ -282,7 +282,7 @@ class RobertaMaskedLMTask(BlockTask):
                 )
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **options: Any) -> Any:
-        """See `BlockTask`; notes the split, which fairseq tells no task when it validates."""
+        """Batches of a split, whose name is noted: fairseq does not pass it when it validates."""
         self._read_split = next((split for split, loaded in self.datasets.items() if loaded is dataset), "")
         if self._read_split == self._train_split and self.growth != Growth((), ()):
             options["max_tokens"] = self.current("batch") or None
@@ -297,7 +297,7 @@ class RobertaMaskedLMTask(BlockTask):
         return bool(super().has_sharded_data(split) or self.growth != Growth((), ()))
 
     def updates_left(self, dataset: Any) -> int | None:
-        """See `BlockTask`: up to the update at which blocks or batches of the training grow."""
+        """Updates until blocks or batches of the training grow; None if they do not."""
         is_training = dataset is self.datasets.get(self._train_split)
         step = self.growth.next_step(self.count_updates()) if is_training else None
         return None if step is None else step - self.count_updates()

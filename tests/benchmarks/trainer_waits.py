@@ -17,6 +17,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from fairseq.tasks import setup_task
 from fairseq.trainer import Trainer
+from typing_extensions import override
 
 from roberta_plugin import register
 from roberta_plugin.fairseq_workarounds import late_reads
@@ -53,8 +54,8 @@ class Waits(Watch):
 class Ones(late_reads.HostCopy):
     """A copy that has arrived; fake tensors have no numbers."""
 
+    @override
     def read(self) -> list[float]:
-        """See `HostCopy`."""
         return [1.0] * self._numbers.numel()
 
 

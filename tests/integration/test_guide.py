@@ -197,7 +197,7 @@ def test_a_switch_of_the_model_stands_in_the_files_of_the_document_alone():
         named = re.compile(rf"""cfg\.{name}\b|["']{name}["']|^    {name}: """, re.MULTILINE)
         having = {path for path, text in texts.items() if named.search(text)}
         assert package / "models/config.py" in having <= listed, (name, having)
-        assert having & {package / "models/roberta.py", package / "models/positions.py"}, name
+        assert having & {package / "models/roberta_encoder.py", package / "models/positions.py"}, name
 
 
 def apply_edits(text: str, package: Path) -> set[str]:

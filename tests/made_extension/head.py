@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from roberta_plugin.hub import running
 from roberta_plugin.models.cpu import Linear
@@ -30,8 +31,8 @@ class MadeTokenHead(Head):
         self.out_proj = Linear(encoder.cfg.encoder_embed_dim, num_classes)
 
     @staticmethod
+    @override
     def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
-        """See `Head`."""
         return {"num_classes": len(parameters["out_proj.weight"]), "num_layers": _count_layers(parameters)}
 
     def forward(self, features: Tensor) -> Tensor:
@@ -55,8 +56,8 @@ class MadePlaceHead(Head):
         self.out_proj = Linear(encoder.cfg.encoder_embed_dim, 1)
 
     @staticmethod
+    @override
     def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
-        """See `Head`."""
         return {"num_layers": _count_layers(parameters)}
 
     def forward(self, features: Tensor) -> Tensor:
@@ -72,7 +73,7 @@ def _count_layers(parameters: Mapping[str, Tensor]) -> int:
 def predict(
     hub: Any, head: str, tokens: Any, *, return_logits: bool, max_length: int | None, max_tokens: int | None
 ) -> Any:
-    """See `RobertaHub.predict`."""
+    """The answers of `RobertaHub.predict` by this head."""
     hub.check_no_length(max_length)
     if isinstance(tokens, Tensor):
         logits = hub.outputs_of_ids(tokens, head)

@@ -123,5 +123,5 @@ class MadeOtherTraining(MadeTraining):
 
     @override
     def loss(self, criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
-        """See `MadeTraining`; of logits (B, T, C)."""
+        """The loss of the logits (B, T, C) of the first token."""
         return super().loss(criterion, outputs[:, 0], sample)

@@ -72,7 +72,7 @@ ONLY: dict[str, set[str]] = {
 USES_FAIRSEQ = (
     *("extensions/", "tasks/", "criterions/", "optim/", "hub/", "launch/", "fairseq_workarounds/", "fairseq_import.py"),
     *("conversion/model_files.py", "conversion/pretrained.py", "finetuning/examples_dataset.py"),
-    *("models/config.py", "models/roberta.py", "models/checkpoints.py"),
+    *("models/config.py", "models/roberta.py", "models/roberta_encoder.py", "models/checkpoints.py"),
     *("data/block_dataset.py", "data/masked_lm_dataset.py"),
     *("experiments/inference.py", "cli/doctor.py", "cli/profile.py"),
 )

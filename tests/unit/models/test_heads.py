@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from roberta_plugin.models import linear_cross_entropy, roberta
+from roberta_plugin.models import linear_cross_entropy, roberta_encoder
 from roberta_plugin.models.cpu import has_fast_bf16
 from roberta_plugin.models.heads import ClassificationHead, MaskedLMHead, pool_windows
 from roberta_plugin.models.linear_cross_entropy import (
@@ -73,7 +73,7 @@ def test_a_document_of_windows_is_read_in_parts_with_equal_logits(pooling, monke
     with torch.no_grad():
         expected = model(tokens, head="topic", windows=windows)[0]
         alone = model(tokens[:1], head="topic")[0]
-        monkeypatch.setattr(roberta, "POSITIONS_AT_ONCE", 25)
+        monkeypatch.setattr(roberta_encoder, "POSITIONS_AT_ONCE", 25)
         found = model(tokens, head="topic", windows=windows)[0]
     assert found.shape == (2, 3)
     torch.testing.assert_close(found, expected)

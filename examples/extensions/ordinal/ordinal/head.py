@@ -34,7 +34,7 @@ class CoralHead(Head):
 
     @staticmethod
     def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
-        """See `Head.read_sizes`."""
+        """The number of classes, from the thresholds between them."""
         return {"num_classes": len(parameters["thresholds"]) + 1}
 
     def forward(self, features: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from roberta_plugin.extensions.embeddings.training_options import (
     RobertaEmbeddingConfig,
     RobertaEmbeddingCriterionConfig,
 )
-from roberta_plugin.models import roberta
+from roberta_plugin.models import roberta_encoder
 from tests.tiny_tables import rows_of, write_csv
 from tests.unit.extensions.own_tables.conftest import prepare_table, tokenizer  # noqa: F401  # fixtures
 
@@ -104,7 +104,9 @@ def test_a_cached_gradient_repeats_the_dropout_of_its_loss_to_the_last_bit(prepa
     options = {"mini_batch_size": 7, "dropouts": {"dropout": 0.3, "attention_dropout": 0.2}}
     loss, _, _, cached = gradients(prepared, **options)
     calls = []
-    monkeypatch.setattr(roberta, "checkpoint", lambda function, *inputs, **how: calls.append(how) or function(*inputs))
+    monkeypatch.setattr(
+        roberta_encoder, "checkpoint", lambda function, *inputs, **how: calls.append(how) or function(*inputs)
+    )
     kept_loss, _, num_parts, kept = gradients(prepared, **options)
     assert len(calls) == num_parts > 5
     assert loss == kept_loss

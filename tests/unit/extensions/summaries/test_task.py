@@ -9,7 +9,7 @@ from fairseq.tasks import TASK_REGISTRY
 from omegaconf import OmegaConf
 
 from roberta_plugin.extensions.summaries.training_options import SummarizationConfig
-from roberta_plugin.models import roberta
+from roberta_plugin.models import roberta_encoder
 from tests.tiny_checkpoints import state_of
 from tests.tiny_summaries import write_prepared
 
@@ -105,6 +105,6 @@ def test_windows_that_are_scored_in_parts_have_the_logits_of_all_at_once(prepare
     expected = task.outputs(model, batch)
     rows = []
     model.encoder.sentence_encoder.register_forward_hook(lambda _, given, __: rows.append(len(given[0])))
-    monkeypatch.setattr(roberta, "POSITIONS_AT_ONCE", 5 * 64)
+    monkeypatch.setattr(roberta_encoder, "POSITIONS_AT_ONCE", 5 * 64)
     torch.testing.assert_close(task.outputs(model, batch), expected, atol=1e-12, rtol=0)
     assert len(rows) > 1 and sum(rows) == len(batch["net_input"]["src_tokens"]) > 5
