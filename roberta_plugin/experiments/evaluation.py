@@ -79,6 +79,15 @@ class Evaluation:
     precision: str = "fp32"  # of the models' products (`models/precision.py`)
     extensions: Sequence[Mapping[str, str]] = field(default_factory=list)
     """Extensions of other packages that have the task (`registry.owners_elsewhere`)."""
+    examples: Mapping[str, str] = field(default_factory=dict)  # `Prepared.hashes_of_examples`
+    folder: str = field(default="", compare=False)  # where it was read from; the file does not have it
+
+    def has_same_examples(self, other: Evaluation) -> bool:
+        """False if another evaluation has judged other examples, as far as both say it."""
+        is_made_alike = self.examples.get("made") == other.examples.get("made")
+        name = "inputs" if is_made_alike else "records"
+        ours, theirs = self.examples.get(name), other.examples.get(name)
+        return ours is None or theirs is None or ours == theirs
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
@@ -86,7 +95,8 @@ class Evaluation:
         try:
             content = current_evaluation(parse_json(path.read_text(encoding="utf-8")))
             names = {item.name for item in fields(cls)}
-            evaluation = cls(**{name: value for name, value in content.items() if name in names})
+            found = {name: value for name, value in content.items() if name in names}
+            evaluation = cls(**found | {"folder": str(path.parent)})
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise ValueError(f"{path} is not an evaluation of `roberta evaluate` ({error}): delete it.") from error
         check_installed(evaluation.extensions, what=f"{path} was made with")
@@ -96,7 +106,8 @@ class Evaluation:
 
     def write(self, folder: Path) -> None:
         """Write evaluation_SPLIT.json."""
-        write_json(folder / f"{PREFIX}{self.split}.json", asdict(self))
+        content = {name: value for name, value in asdict(self).items() if name != "folder"}
+        write_json(folder / f"{PREFIX}{self.split}.json", content)
 
 
 def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
@@ -272,6 +283,7 @@ def evaluate_split(judge: Judge, split: str, decisions: Decisions) -> Evaluation
         selection=judge.selection if settings.selection else "",
         precision=settings.precision,
         extensions=brought_by(prepared.task, prepared.settings),
+        examples=prepared.hashes_of_examples(split, free=judge.kind.cut_settings),
         remarks=[
             *no_better_than_words(split, ensemble, tf_idf, selection=judge.selection),
             *no_better_than_constant(
@@ -314,7 +326,7 @@ def raw_outputs(settings: EvaluateSettings, prepared: Prepared, part: PreparedSp
                     f"of {prepared.folder}. To train this run again, delete {folder.parent / 'result.json'} and run "
                     "the same command again."
                 )
-            model, task = load_model(checkpoint, prepared)
+            model, task = load_model(checkpoint, prepared, split=part.name)
             outputs = run_model(
                 model,
                 task,

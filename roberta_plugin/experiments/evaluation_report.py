@@ -6,6 +6,7 @@ labels and the confusion matrix.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ class MetricRow(NamedTuple):
     tf_idf: float | None  # the metric of TF-IDF with logistic regression
     paper: dict[str, float]  # row of the paper's table -> its number for this metric
     precision: str  # of the models' products
+    folder: str  # of the evaluation, if it was read from one
 
 
 def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:
@@ -73,17 +75,23 @@ def metric_rows(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
                 tf_idf=evaluation.tf_idf.get(metric),
                 paper={name: numbers[metric] for name, numbers in paper.items() if metric in numbers},
                 precision=evaluation.precision,
+                folder=evaluation.folder,
             )
 
 
 def as_markdown(rows: Sequence[MetricRow]) -> str:
-    """The table as Markdown. The paper's numbers are for its own models and data."""
+    """The table as Markdown. The paper's numbers are for its own models and data.
+
+    Where several evaluations are of the same split of a task, their folders tell them apart.
+    """
     papers = list(dict.fromkeys(name for row in rows for name in row.paper))
     if not rows:
         return "There are no metrics: none of the evaluated splits has labels.\n"
     has_words = any(row.tf_idf is not None for row in rows)
     beside = ["baseline", *(["TF-IDF"] if has_words else [])]
-    head = ["task", "split", "metric", "median", "min to max", "runs", "ensemble", *beside, *papers]
+    are_several = len({(row.task, row.split, row.metric) for row in rows}) < len(rows)
+    where = ["results"] if are_several else []
+    head = ["task", "split", *where, "metric", "median", "min to max", "runs", "ensemble", *beside, *papers]
     table = []
     for row in rows:
         median, smallest, largest, ensemble = (
@@ -93,7 +101,7 @@ def as_markdown(rows: Sequence[MetricRow]) -> str:
         baselines = (row.baseline, row.tf_idf)[: len(beside)]
         numbers += ["" if value is None else shown(row.metric, value) for value in baselines]
         numbers += [f"{row.paper[name]:.1f}" if name in row.paper else "" for name in papers]
-        table.append([row.task, row.split, row.metric, *numbers])
+        table.append([row.task, row.split, *([row.folder] if are_several else []), row.metric, *numbers])
     return markdown_table(head, table) + "\n"
 
 
@@ -107,13 +115,19 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     rows = list(metric_rows(evaluations))
     lower = [each for each in evaluations if each.precision != "fp32"]
     remarks = [f"- {each.task}, {each.split}: the models computed in {each.precision}.\n" for each in lower]
-    remarks += [f"- {each.task}, {remark}\n" for each in evaluations for remark in each.remarks]
+    names = _names(evaluations)
+    remarks += [
+        f"- {name}, {remark}\n" for name, each in zip(names, evaluations, strict=True) for remark in each.remarks
+    ]
+    remarks += [f"- {sentence}\n" for sentence in not_comparable(evaluations)]
     table = "\n".join([as_markdown(rows), *filter(None, ["".join(dict.fromkeys(remarks))])])
     folder.mkdir(parents=True, exist_ok=True)
     reports.write_report(folder / "results", table, [row._asdict() for row in rows])
     if detailed := [each for each in evaluations if each.details]:
-        title = f"# {detailed[0].task}: {Path(*Path(detailed[0].data).parts[-2:])}"
-        parts = [title, table.rstrip(), *(part for each in detailed for part in _section(each))]
+        data = dict.fromkeys(f"{each.task}: {Path(*Path(each.data).parts[-2:])}" for each in detailed)
+        named = [(name, each) for name, each in zip(names, evaluations, strict=True) if each.details]
+        parts = [f"# {', '.join(data)}", table.rstrip()]
+        parts += [part for name, each in named for part in _section(each, name.partition(", ")[2])]
         write_text(folder / "report.md", "\n\n".join(parts) + "\n")
     chosen = {untuned(each.selection) for each in evaluations}
     short = [row for row in rows if untuned(row.metric) in chosen or not is_of_label(row.metric)]
@@ -124,9 +138,36 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     )
 
 
-def _section(evaluation: Evaluation) -> Iterator[str]:
-    details = evaluation.details
-    yield f"## {evaluation.split}: {details['num_examples']:,} examples"
+def _names(evaluations: Sequence[Evaluation]) -> list[str]:
+    """The task of each evaluation; and its folder, if another one is of the same split.
+
+    Example: RTE's development set in two folders -> ["RTE, runs/a/results", "RTE, runs/b/results"]
+    """
+    splits = Counter((each.task, each.split) for each in evaluations)
+    return [
+        f"{each.task}, {each.folder}" if splits[each.task, each.split] > 1 and each.folder else each.task
+        for each in evaluations
+    ]
+
+
+def not_comparable(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    """A sentence for each split of a task whose evaluations have judged different examples."""
+    groups: dict[tuple[str, str], list[Evaluation]] = {}
+    for each in evaluations:
+        groups.setdefault((each.task, each.split), []).append(each)
+    for (task, split), (first, *others) in groups.items():
+        different = [other.folder for other in others if not first.has_same_examples(other)]
+        if different:
+            yield (
+                f"{task}, {split}: {', '.join(different)} and {first.folder} were evaluated on different examples, so "
+                "that their numbers cannot be compared. To compare models, evaluate all of them on the same file, "
+                "which none was trained on: --valid FILE or --test FILE of `roberta prepare`."
+            )
+
+
+def _section(evaluation: Evaluation, folder: str) -> Iterator[str]:
+    details, where = evaluation.details, f", {folder}" if folder else ""
+    yield f"## {evaluation.split}{where}: {details['num_examples']:,} examples"
     yield _metrics(evaluation)
     if "threshold" in evaluation.ensemble:
         yield f"Threshold: a probability of {evaluation.ensemble['threshold']:g}."

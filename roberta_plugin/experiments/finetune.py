@@ -104,7 +104,7 @@ def carry_out(plan: FinetunePlan, *, report: Report) -> FinetuneResult:
     if plan.settings.grid_only:
         return FinetuneResult(plan=plan)
     trained = run_grid(plan, report=report)
-    report(summarize(trained, in_words=plan.in_own_options))
+    report(summarize(trained))
     runs = plan.runs
     members = best_runs(plan.grid, runs)
     if not members:
@@ -113,7 +113,7 @@ def carry_out(plan: FinetunePlan, *, report: Report) -> FinetuneResult:
     table = write_report(evaluations, plan.results)
     if plan.settings.keep == "best" and all(run.state() == DONE for run in runs):
         drop_weights(not_best(runs, plan.grid.metric), plan.evaluation)
-        write_sweep_report(plan.grid, runs, root=runs[0].root, ensemble_size=len(members))
+        write_sweep_report(plan.grid, runs, root=runs[0].root, ensemble_size=len(members), in_words=plan.in_own_options)
     return FinetuneResult(plan=plan, sweep=trained.facts, evaluations=evaluations, table=table)
 
 
@@ -139,6 +139,7 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> SweepReport:
             slurm=None if is_local else {},
             job_name=settings.job_name,
             wait=not is_local,
+            in_words=plan.in_own_options,
             after=None if is_local else after,
             code=settings.code or settings.output_dir,
             keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first

@@ -37,10 +37,11 @@ _MOST_SHOWN = 8  # labels
 _FAIRSEQS, _OURS = "sentence_prediction", "roberta_sentence_prediction"  # the same inputs and heads
 
 
-def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[Any, Any]:
+def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared, *, split: str | None = None) -> tuple[Any, Any]:
     """A fine-tuned model and its task, for data prepared as its training data were.
 
-    The model is in evaluation mode, on the CPU.
+    The model is in evaluation mode, on the CPU. With a `split` to evaluate, its rows must not have been trained on, as
+    far as the settings say.
 
     Raises:
         ValueError: if it was not fine-tuned on a task like the folder's, has other words or heads, or cannot
@@ -63,6 +64,8 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     _order_own_classes(state, prepared, path)
     identity.check_task(state, prepared, checkpoint=path)
     _order_classes(state, prepared, path)
+    if split is not None:
+        identity.check_held_out(state, prepared, split, checkpoint=path)
     arguments = model_arguments(state, path)
     shapes = {name: tensor.shape for name, tensor in state["model"].items()}
     task = _task_like(wanted, {**options, "data": str(prepared.folder), "max_positions": arguments.max_positions})

@@ -80,6 +80,7 @@ class SweepSettings(GridRuns):
         "checkpoints of finished runs to keep: `best`, the weights of each setting's best run; `weights`, those of "
         "every run; `all`, the best and the last with the optimizer's state",
     )
+    in_words: Callable[[str], str] = str  # makes the reason of a failure the user's, for the report
     after: Callable[[Any], None] | None = None  # with `slurm`: what a job does with its RunFolder once the run is done
     dry_run: bool = setting(False, "check the options and data of all runs, show their commands, write nothing")
 

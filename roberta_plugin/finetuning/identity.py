@@ -104,6 +104,25 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
         logger.warning(f"{checkpoint}, {prepared.folder}: {listed(different)}")
 
 
+def check_held_out(state: Mapping[str, Any], prepared: Prepared, split: str, *, checkpoint: Path) -> None:
+    """Refuse a split whose rows were held out of the training table in another way than in the checkpoint's training.
+
+    Those rows, or some of them, were trained on.
+    """
+    trained, kind = read_record(state), kind_of(prepared)
+    theirs, ours = trained.get(EXAMPLES, {}).get(split), prepared.sha256_of_inputs(split)
+    if not kind.is_cut(split) or theirs is None or theirs == ours:
+        return
+    before = {name: trained["settings"].get(name) for name in kind.cut_settings}
+    refuse(
+        f"{checkpoint} may have been trained on rows of the split {split!r} of {prepared.folder}, which were held out "
+        "of the training table in another way",
+        differences(before, {name: prepared.settings.get(name) for name in kind.cut_settings}),
+        "Evaluate it on the folder of its own training. To compare it with others, prepare with --valid FILE or --test "
+        "FILE, a table that none of them was trained on, and name that split by --split.",
+    )
+
+
 def check_foreign(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
     """Refuse data whose answers differ from those of a model made elsewhere, as far as the kind of task knows them."""
     made = read_record(state).get("settings") or {}

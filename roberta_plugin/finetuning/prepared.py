@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -198,6 +198,20 @@ class Prepared:
             if name.startswith(f"{split}.") and not name.endswith(".jsonl")
         }
         return sha256_of_json(of_inputs) if of_inputs else None
+
+    def hashes_of_examples(self, split: str, *, free: Collection[str]) -> dict[str, str]:
+        """Hashes of a split by which two evaluations tell if they have judged the same examples.
+
+        Where the hashes "made" are equal, texts become ids in the same way, and "inputs" compares the examples; else
+        "records" compares their ids and lines. Settings that are `free` do not count.
+        """
+        made = {name: value for name, value in self.settings.items() if name not in free}
+        hashes = {
+            "made": sha256_of_json([made, self.vocabulary.sha256]),
+            "inputs": self.sha256_of_inputs(split),
+            "records": self.files.get(f"{split}.jsonl", {}).get("sha256"),
+        }
+        return {name: value for name, value in hashes.items() if value}
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,13 @@ def ensemble(folders: Sequence[RunFolder], metric: Metric, *, size: int) -> list
     return candidates[:size]
 
 
-def write_report(grid: Grid, folders: Sequence[RunFolder], *, root: Path, ensemble_size: int) -> dict[str, Any]:
-    """Write report.md and report.json into `root`; return what report.json holds."""
+def write_report(
+    grid: Grid, folders: Sequence[RunFolder], *, root: Path, ensemble_size: int, in_words: Callable[[str], str] = str
+) -> dict[str, Any]:
+    """Write report.md and report.json into `root`; return what report.json holds.
+
+    `in_words` makes the reason of a failure the user's.
+    """
     cells = cell_results(grid, folders)
     best = best_cell(cells, grid.metric)
     states = [folder.state() for folder in folders]
@@ -91,7 +96,7 @@ def write_report(grid: Grid, folders: Sequence[RunFolder], *, root: Path, ensemb
         "best_settings": next((dict(f.run.settings) for f in folders if best and f.run.cell == best.name), None),
         "ensemble": ensemble(folders, grid.metric, size=ensemble_size),
         "failures": {
-            folder.run.name: {"reason": failure["reason"], "attempts": failure["attempts"]}
+            folder.run.name: {"reason": in_words(str(failure["reason"])), "attempts": failure["attempts"]}
             for folder in folders
             if folder.state() == FAILED and (failure := folder.failure())
         },

@@ -124,17 +124,17 @@ def train_grid(grid: Grid, settings: SweepSettings, *, say: Callable[[str], None
             keep_weights(work.folders)
         if settings.keep == "best":
             keep_best(work.folders, grid.metric)
-        facts = write_report(grid, work.folders, root=root, ensemble_size=settings.ensemble)
+        facts = write_report(grid, work.folders, root=root, ensemble_size=settings.ensemble, in_words=settings.in_words)
     return SweepReport(output_dir=root, facts=facts, jobs=jobs)
 
 
-def summarize(report: SweepReport, *, in_words: Callable[[str], str] = str) -> str:
-    """The outcome in a few lines; `in_words` makes the reason of a failure the user's."""
+def summarize(report: SweepReport) -> str:
+    """The outcome in a few lines."""
     states = ", ".join(f"{count} {state}" for state, count in report.states.items())
     num_runs = report.facts["num_runs"]
     lines = [f"{num_runs} run{'s' * (num_runs != 1)}: {states}"]
     for name, failure in report.failures.items():
-        reason = in_words(str(failure["reason"])).rstrip(".")
+        reason = str(failure["reason"]).rstrip(".")
         lines.append(f"failed: {name}: {reason}; see {report.output_dir / name / 'log.txt'}")
     best = report.best_cell
     if best is not None:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.kinds import KINDS, kind_class, own_kinds
-from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, Decisions, Outcome, RawOutputs
+from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, HELD_OUT, Decisions, Outcome, RawOutputs
 from roberta_plugin.finetuning.kinds.scored import ScoredKind
 from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
 from roberta_plugin.finetuning.layouts import POOLINGS
@@ -177,6 +177,8 @@ class Kind(ScoredKind, ABC):
     free_settings: ClassVar[tuple[str, ...]] = ("max_length",)
     """Settings that may differ between the data of fine-tuning and other data (`may_differ`), besides those of its
     base classes."""
+    cut_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings that say which rows of the training table are held out of the training."""
     scoring: ClassVar[tuple[str, ...]] = ()
     """Its options of the scoring."""
     decides_by: ClassVar[Mapping[str, str]] = {}
@@ -248,7 +250,13 @@ class Kind(ScoredKind, ABC):
     @classmethod
     def may_differ(cls, setting: str) -> bool:
         """True if the head's answers keep their meaning for data with another value of this setting."""
-        return any(setting in vars(each).get("free_settings", ()) for each in cls.__mro__)
+        free = (vars(each).get("free_settings", ()) for each in cls.__mro__)
+        return setting in cls.cut_settings or any(setting in names for names in free)
+
+    def is_cut(self, split: str) -> bool:
+        """True if the rows of a split were held out of the training table, and have no file of their own."""
+        has_share = any(self.settings.get(name) is not None for name in self.cut_settings)
+        return has_share and split in (DEVELOPMENT, HELD_OUT)
 
     @classmethod  # most kinds have nothing to check
     def check_foreign(cls, made: Mapping[str, Any], ours: Mapping[str, Any], *, checkpoint: Path, data: Path) -> None:

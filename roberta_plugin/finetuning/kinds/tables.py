@@ -40,7 +40,8 @@ class TableKind(Kind):
     """True if -1 in that column may mean that there is no label."""
     numbering = Numbering()
     """The meaning of numbers in that column."""
-    free_settings: ClassVar[tuple[str, ...]] = ("id_column", "group_column", "delimiter", "decimal")
+    free_settings: ClassVar[tuple[str, ...]] = ("id_column", "delimiter", "decimal")
+    cut_settings: ClassVar[tuple[str, ...]] = ("valid_share", "fold", "group_column")
     of_table: ClassVar[tuple[str, ...]] = ()
     """Settings that the columns of the training table decide unless an option does (`settings_of_table`)."""
 

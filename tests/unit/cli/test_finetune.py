@@ -335,10 +335,10 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(wor
         root = settings.output_dir.resolve()
         folders = sweep.prepare(grid, root)
         failed, *rest = sorted(folders, key=lambda folder: "lr-1e-5" not in folder.run.cell)
-        failed._write("failure.json", {"reason": "exit code 1", "attempts": 1})
+        failed._write("failure.json", {"reason": "exit code 1: try a lower --lr", "attempts": 1})
         for folder in rest[: len(rest) - waiting]:
             folder._write("result.json", {"value": 50 + ("2e-5_batch-16" in folder.run.cell), "metric": {}})
-        return report(write_report(grid, folders, root=root, ensemble_size=5))
+        return report(write_report(grid, folders, root=root, ensemble_size=5, in_words=settings.in_words))
 
     evaluated = []
 
@@ -353,6 +353,7 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(wor
     assert evaluated == ([] if waiting else ["lr-2e-5_batch-16"])
     said = "Missing in this table: 1 of 30 runs have failed (lr-1e-5_batch-16/seed-1)"
     assert (said in capsys.readouterr().out) == (not waiting)
+    assert "try a lower --only lr=..." in (words[-1] / "runs" / "report.md").read_text(), "not fairseq's --lr"
 
 
 VALUES = {"1e-5": (50, 60, 10), "2e-5": (49, 51, 52), "3e-5": (40, 41, 42)}  # of the seeds, by learning rate
@@ -380,7 +381,7 @@ def trained(raw, monkeypatch):
         return RawOutputs(logits=rng.random((len(split.sequences), 2), dtype=np.float32))
 
     monkeypatch.setattr(sweep, "train_grid", train)
-    monkeypatch.setattr(inference, "load_model", lambda checkpoint, prepared: (checkpoint, None))
+    monkeypatch.setattr(inference, "load_model", lambda checkpoint, prepared, split: (checkpoint, None))
     monkeypatch.setattr(inference, "run_model", run_model)
     return ["finetune", *(str(word) for word in raw[:-1]), "--only", "batch=16"], done, computed
 

@@ -77,7 +77,7 @@ def two_runs(tmp_path, monkeypatch):
         rng = np.random.default_rng(int(model[-1]))
         return RawOutputs(logits=rng.random((len(split), 2), dtype=np.float32))
 
-    monkeypatch.setattr(inference, "load_model", lambda checkpoint, prepared: (checkpoint.parent.name, None))
+    monkeypatch.setattr(inference, "load_model", lambda checkpoint, prepared, split: (checkpoint.parent.name, None))
     monkeypatch.setattr(inference, "run_model", run_model)
     folders = [tmp_path / "seed-1", tmp_path / "seed-2"]
     for folder in folders:

@@ -15,12 +15,12 @@ from roberta_plugin.experiments.evaluation_report import (
 )
 
 
-def write(folder, task="made", split="valid", values=(50.0, 61.5, 40.0)):
+def write(folder, task="made", split="valid", values=(50.0, 61.5, 40.0), **more):
     folder.mkdir(parents=True, exist_ok=True)
     members = [{"checkpoint": "x.pt", "metrics": {"accuracy": value} if value else {}} for value in values]
     median = {"accuracy": sorted(values)[len(values) // 2]} if values[0] else {}
     ensemble = {"accuracy": 63.0} if values[0] else {}
-    content = {"task": task, "split": split, "members": members, "median": median, "ensemble": ensemble}
+    content = {"task": task, "split": split, "members": members, "median": median, "ensemble": ensemble, **more}
     (folder / f"evaluation_{split}.json").write_text(json.dumps(content))
 
 
@@ -43,6 +43,23 @@ def test_medians_stand_beside_the_papers_numbers(tmp_path):
     assert [row["median"] for row in found] == [50.0, 50.0] and all(row["paper"] for row in found)
     assert (tmp_path / "out" / "results.md").read_text() == table
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.json", "results.md"]
+
+
+def test_evaluations_of_one_split_are_told_apart_and_compared_only_on_the_same_examples(tmp_path):
+    same, other = {"made": "m", "inputs": "i", "records": "r"}, {"made": "m", "inputs": "j", "records": "r"}
+    other_tokenizer, other_rows = {**other, "made": "n"}, {"made": "n", "inputs": "k", "records": "s"}
+    for name, examples in {"a": same, "b": same, "c": other_tokenizer, "d": {}}.items():
+        write(tmp_path / name, examples=examples)
+    table = write_report(find_evaluations([tmp_path]), tmp_path / "out")
+    assert all(f"| made | valid | {tmp_path / name} | accuracy | 50.0 |" in table for name in "abcd")
+    assert "different examples" not in table
+    write(tmp_path / "b", examples=other)
+    write(tmp_path / "d", examples=other_rows)
+    table = write_report(find_evaluations([tmp_path]), tmp_path / "out")
+    assert (
+        f"- made, valid: {tmp_path / 'b'}, {tmp_path / 'd'} and {tmp_path / 'a'} were evaluated on different" in table
+    )
+    assert "folder" not in json.loads((tmp_path / "a" / "evaluation_valid.json").read_text())
 
 
 def test_tasks_come_in_their_order_and_a_folder_counts_once(tmp_path, monkeypatch):
