@@ -30,6 +30,7 @@ _RULES = ("smallest", "largest", "above", "below", "goes_with", "excludes")  # o
 _MOST_SHOWN = 60  # characters of a value in a message
 MOST_NAMES = 8  # that are listed where one of them must be chosen
 _NULLS = ("", "~", "null", "Null", "NULL")
+_TRUE, _FALSE = (True, "true", "True", "TRUE"), (False, "false", "False", "FALSE")
 _MANY = (tuple, Sequence)
 _KINDS = {int: "a whole number", float: "a number"}
 
@@ -173,25 +174,33 @@ def check_values(settings: Any, kind: type[Any] | None = None) -> None:
         has, choices = item.metadata, choices_of(item, hints[item.name])
         if not choices and has.keys().isdisjoint(_RULES):
             continue
-        value, limits = _value_of(settings, item), limits_of(has)
-        # A tuple is checked value by value, and None stands for "not given".
-        for one in () if value is None else value if isinstance(value, tuple) else (value,):
-            if choices and str(one) not in choices:
-                raise ValueError(f"{flag(item)} must be {' or '.join(choices)}, got {str(one)!r}.")
-            if limits and not _is_within(one, has):
-                raise ValueError(f"{flag(item)} must be {limits}, got {one}.")
-        if not is_given(settings, item):
-            continue
-        for name, values in has.get("goes_with", {}).items():
-            values = values() if callable(values) else values
-            other = _value_of(settings, items[name])
-            if not (other in values if values else is_given(settings, items[name])):
-                wanted = " ".join([flag(items[name]), " or ".join(each for each in values if each is not None)]).strip()
-                but = f", not with {other}" if values and is_given(settings, items[name]) else ""
-                raise ValueError(f"{flag(item)} goes with {wanted}{but}: give that, or leave {flag(item)} out.")
-        for name in has.get("excludes", ()):
-            if is_given(settings, items[name]):
-                raise ValueError(f"{flag(item)} and {flag(items[name])} exclude each other: leave one of them out.")
+        _check_value(item, _value_of(settings, item), choices)
+        if is_given(settings, item):
+            _check_beside(settings, item, items)
+
+
+def _check_value(item: dataclasses.Field[Any], value: Any, choices: tuple[str, ...]) -> None:
+    """Check the choices and limits of a value; of a tuple, each value. None is "not given"."""
+    limits = limits_of(item.metadata)
+    for one in () if value is None else value if isinstance(value, tuple) else (value,):
+        if choices and str(one) not in choices:
+            raise ValueError(f"{flag(item)} must be {' or '.join(choices)}, got {str(one)!r}.")
+        if limits and not _is_within(one, item.metadata):
+            raise ValueError(f"{flag(item)} must be {limits}, got {one}.")
+
+
+def _check_beside(settings: Any, item: dataclasses.Field[Any], items: Mapping[str, dataclasses.Field[Any]]) -> None:
+    """Check that the other options go with this one, which is given."""
+    for name, values in item.metadata.get("goes_with", {}).items():
+        values = values() if callable(values) else values
+        other = _value_of(settings, items[name])
+        if not (other in values if values else is_given(settings, items[name])):
+            wanted = " ".join([flag(items[name]), " or ".join(each for each in values if each is not None)]).strip()
+            but = f", not with {other}" if values and is_given(settings, items[name]) else ""
+            raise ValueError(f"{flag(item)} goes with {wanted}{but}: give that, or leave {flag(item)} out.")
+    for name in item.metadata.get("excludes", ()):
+        if is_given(settings, items[name]):
+            raise ValueError(f"{flag(item)} and {flag(items[name])} exclude each other: leave one of them out.")
 
 
 def check_roads(settings: Any, closed: Mapping[str, str], *, kind: type[Any] | None = None) -> None:
@@ -377,31 +386,42 @@ def _plain(hint: Any) -> Any:
 
 def _converted(option: str, hint: Any, value: Any, where: str) -> Any:
     """A value as the type of its field."""
-    kind, name = _plain(hint), option.lstrip("-").replace("-", "_")
-    begin = f"{where}: " if where else ""
+    kind = _plain(hint)
+    begin, named = f"{where}: " if where else "", f"{option.lstrip('-').replace('-', '_')} ({option})"
     if typing.get_origin(kind) is Mapping:
         return value if isinstance(value, Mapping) else parse_pairs(value, option=option)
     if typing.get_origin(kind) in _MANY:
-        items = value.values() if isinstance(value, Mapping) else [value] if isinstance(value, str) else value
-        inner = typing.get_args(kind)[0]
+        items, inner = _listed(value), typing.get_args(kind)[0]
         if typing.get_origin(inner) not in _MANY and any(isinstance(item, list | Mapping) for item in items):
-            raise ValueError(f"{begin}each value of {name} ({option}) must be one text, got {short(value)}.")
+            raise ValueError(f"{begin}each value of {named} must be one text, got {short(value)}.")
         if isinstance(value, Mapping):  # YAML's mapping is the command line's NAME=VALUE, given several times
             return tuple(f"{key}={item}" for key, item in value.items())
         return tuple(_converted(option, inner, item, where) for item in items)
-    if kind is bool and value in (True, "true", "True", "TRUE", False, "false", "False", "FALSE"):
-        return value in (True, "true", "True", "TRUE")
-    if isinstance(value, list | Mapping) or kind is bool:
-        expected = "true or false" if kind is bool else "one value"
-        raise ValueError(f"{begin}{name} ({option}) must be {expected}, got {short(value)}.")
-    kind = str if typing.get_origin(kind) is typing.Literal else kind
+    if kind is bool:
+        if value not in (*_TRUE, *_FALSE):
+            raise ValueError(f"{begin}{named} must be true or false, got {short(value)}.")
+        return value in _TRUE
+    if isinstance(value, list | Mapping):
+        raise ValueError(f"{begin}{named} must be one value, got {short(value)}.")
+    return _converted_one(f"{begin}{option}", str if typing.get_origin(kind) is typing.Literal else kind, value)
+
+
+def _listed(value: Any) -> Iterable[Any]:
+    """The values of an option that may have several, as YAML or the command line give them."""
+    if isinstance(value, Mapping):
+        return value.values()
+    return [value] if isinstance(value, str) else value
+
+
+def _converted_one(option: str, kind: type[Any], value: Any) -> Any:
+    """A single value as a text, number or path; messages begin with the `option`."""
     if kind is Path and value == "":
-        raise ValueError(f"{begin}{option} is empty: name a file or folder.")
+        raise ValueError(f"{option} is empty: name a file or folder.")
     try:
         converted: Any = kind(value)
     except (TypeError, ValueError) as error:
         expected = _KINDS.get(kind, f"a {kind.__name__}")
-        raise ValueError(f"{begin}{option} is {short(value)}, which is not {expected}.") from error
+        raise ValueError(f"{option} is {short(value)}, which is not {expected}.") from error
     if kind is float and not math.isfinite(converted):
-        raise ValueError(f"{begin}{option} is {short(value)}, which is not a finite number.")
+        raise ValueError(f"{option} is {short(value)}, which is not a finite number.")
     return converted

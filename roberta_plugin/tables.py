@@ -35,19 +35,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from roberta_plugin.data import text_inputs_files
+from roberta_plugin.data.text_inputs_columnar import read_rows
 from roberta_plugin.data.text_inputs_compressed import COMPRESSIONS
-from roberta_plugin.data.text_inputs_files import (
-    LONGEST_LINE,
-    SPREADSHEET,
-    SPREADSHEETS,
-    dataset_files,
-    find_inputs,
-    is_stream,
-)
-from roberta_plugin.data.text_inputs_files import BadLineError as BadLineError
+from roberta_plugin.data.text_inputs_files import SPREADSHEET, SPREADSHEETS, dataset_files, find_inputs, is_stream
 from roberta_plugin.data.text_inputs_json import check_json_lines
+from roberta_plugin.data.text_inputs_lines import LONGEST_LINE, TextLines, each, lines_of_table
+from roberta_plugin.data.text_inputs_lines import BadLineError as BadLineError
 from roberta_plugin.data.text_inputs_remote import fetch, find, is_url
-from roberta_plugin.data.text_inputs_tables import TextLines, each, lines_of_table, read_rows, rows_of_lines
+from roberta_plugin.data.text_inputs_tables import rows_of_lines
 from roberta_plugin.data.text_inputs_tables import separator as separator
 from roberta_plugin.data.text_inputs_tables import short as short
 from roberta_plugin.spelling import meant

@@ -145,27 +145,15 @@ def read_huggingface(path: Path) -> PortableModel:
     is_bare = head is None
     head = head or Head(kind=MASKED_LM, name=MASKED_LM)
     vocabulary = Vocabulary.from_symbols(foreign.symbols)
+    order = their_ids(foreign.tokenizer, vocabulary.symbols)
     try:
-        parameters, merged = from_hugging_face(
-            weights,
-            head,
-            order=their_ids(foreign.tokenizer, vocabulary.symbols),
-            has_table=has_position_limit(options),
-        )
+        parameters, merged = from_hugging_face(weights, head, order=order, has_table=has_position_limit(options))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     _check_sizes(parameters, options, where)
-    if (rows := num_classes(parameters, head)) not in (None, head.num_outputs):
-        raise ValueError(
-            f"{where}: id2label or num_labels says {head.num_outputs} classes, and the weights have {rows}: correct it."
-        )
+    _check_classes(parameters, head, where)
     check_vocabulary(len(parameters[TOKENS]), vocabulary, path=path, vocabulary_path=folder)
-    types = merged.get("token_types")
-    if types is not None and not bool((types == types[0]).all()):
-        notes.append(
-            f"{path}: its token types have different embeddings. All tokens get the first one here; the others are "
-            "kept for exports."
-        )
+    notes += _notes_on_weights(merged, path)
     made_anew = complete(parameters, head, is_tied=not options["untie_weights_roberta"])
     trained, recorded, decides_by = remembered(config, where)
     is_for_vectors = is_bare and "pooling" in {*vectors, *recorded}  # then nobody misses a head
@@ -207,6 +195,25 @@ def read_huggingface(path: Path) -> PortableModel:
         source="huggingface",
         notes=tuple(notes),
     )
+
+
+def _check_classes(parameters: Mapping[str, Tensor], head: Head, path: Path) -> None:
+    """Compare the classes of config.json with those of the weights."""
+    if (rows := num_classes(parameters, head)) not in (None, head.num_outputs):
+        raise ValueError(
+            f"{path}: id2label or num_labels says {head.num_outputs} classes, and the weights have {rows}: correct it."
+        )
+
+
+def _notes_on_weights(merged: Mapping[str, Tensor], path: Path) -> list[str]:
+    """A note if tokens had several types, one of which all tokens get here."""
+    types = merged.get("token_types")
+    if types is None or bool((types == types[0]).all()):
+        return []
+    return [
+        f"{path}: its token types have different embeddings. All tokens get the first one here; the others are kept "
+        "for exports."
+    ]
 
 
 def _task_of(head: Head, max_positions: int) -> dict[str, Any]:

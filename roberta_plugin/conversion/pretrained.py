@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 from fairseq.data import Dictionary
@@ -33,14 +34,7 @@ def read_any(
         raise FileNotFoundError(f"There is no {path}: give a folder or file with a model, or {NAMES}.")
     form = format_of(path)
     if form == "fairseq":
-        with unpacked(path) as folder:
-            try:
-                model = read_checkpoint(folder, data=data, tokenizer=tokenizer, head=head, source="fairseq")
-                return replace(model, path=path)
-            except FileNotFoundError as error:
-                raise FileNotFoundError(str(error).replace(str(folder), str(path))) from error
-            except ValueError as error:
-                raise ValueError(str(error).replace(str(folder), str(path))) from error
+        return _read_archive(path, data=data, tokenizer=tokenizer, head=head)
     if form == "checkpoint":
         return read_checkpoint(path, data=data, tokenizer=tokenizer, head=head)
     if form == "huggingface":
@@ -60,6 +54,17 @@ def read_any(
         "checkpoint_best.pt, checkpoint_last.pt or model.pt), archives of fairseq (.tar.gz) and folders of Hugging "
         "Face (config.json with model.safetensors or pytorch_model.bin)."
     )
+
+
+def _read_archive(path: Path, **options: Any) -> PortableModel:
+    """The model in an archive of fairseq, which errors name instead of the folder that it is unpacked to."""
+    with unpacked(path) as folder:
+        try:
+            return replace(read_checkpoint(folder, source="fairseq", **options), path=path)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(str(error).replace(str(folder), str(path))) from error
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(folder), str(path))) from error
 
 
 def build(portable: PortableModel) -> nn.Module:

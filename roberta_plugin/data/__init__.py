@@ -31,11 +31,13 @@ A file that is part of a stage starts with the stage's name:
 
     text_inputs_remote       URLs                  -> files, by fsspec
     text_inputs_compressed   .gz .zst .xz .bz2     -> their content, whole or refused
-    text_inputs_files        names, URLs and pipes -> format of each input, its content in whole lines
+    text_inputs_files        names, URLs and pipes -> format of each input
+    text_inputs_lines        an input              -> its content in whole lines
     text_inputs_ahead        pieces                -> the same, read in a thread
     text_inputs_json         the form of JSON, by how it begins
     text_inputs_quoting      the rows of TSV       -> whether quotation marks enclose its cells
-    text_inputs_tables       CSV, Parquet, Arrow   -> rows; the cells of the column of the text
+    text_inputs_columnar     Parquet, Arrow        -> batches of rows
+    text_inputs_tables       any of these, CSV     -> rows; the cells of the column of the text
 
 `text_check` looks at text before any of it: duplicates, leaks, markup, encodings. `normal_form` warns of texts in
 another Unicode form than the tokenizer's.

@@ -78,14 +78,13 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         order = self.order(epoch)
         width = round_up(self.longest, self.pad_to_multiple)
         multiple = 1 if self.pack else required_batch_size_multiple
+        are_equal = self.are_equal_in_length and width > 0
         if max_tokens is not None:
             check_token_limit(width, max_tokens=max_tokens, longest=self.longest, multiple=self.pad_to_multiple)
-        are_equal = self.are_equal_in_length and width > 0
-        if max_tokens is not None and are_equal:
-            # Blocks of one length fit a fixed number of times, so no length has to be read.
-            fitting = self._fitting(max_tokens)
-            fitting -= fitting % multiple if fitting > multiple else 0
-            max_sentences = min(fitting, max_sentences or fitting)
+            if are_equal:  # they fit a fixed number of times, so no length has to be read
+                fitting = self._fitting(max_tokens)
+                fitting -= fitting % multiple if fitting > multiple else 0
+                max_sentences = min(fitting, max_sentences or fitting)
         if self.update_sequences is not None and batches_per_update is not None:
             self._check_share(batches_per_update, max_sentences, max_tokens and self._fitting(max_tokens))
             starts = UpdateStarts(first_block, len(order), blocks=self.update_sequences, batches=batches_per_update)
@@ -93,12 +92,13 @@ class BlockDataset(FairseqDataset, ABC):  # type: ignore[misc]
         if max_tokens is None or are_equal or (max_sentences is not None and width * max_sentences <= max_tokens):
             assert max_sentences is not None
             return BlockBatches(order, range(first_block, len(order), max_sentences), len(order))
+        lengths = (
+            self.lengths_of(order.addresses(start, min(start + _BLOCKS_IN_WINDOW, len(order))))
+            for start in range(first_block, len(order), _BLOCKS_IN_WINDOW)
+        )
         with keeping_pages():
             bounds = first_block + cut_in_parts(
-                (
-                    self.lengths_of(order.addresses(start, min(start + _BLOCKS_IN_WINDOW, len(order))))
-                    for start in range(first_block, len(order), _BLOCKS_IN_WINDOW)
-                ),
+                lengths,
                 max_tokens=max_tokens,
                 max_sentences=max_sentences,
                 required_batch_size_multiple=multiple,

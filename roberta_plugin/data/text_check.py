@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.text_inputs import LineRules, count_lines, lines_of, read_blocks
-from roberta_plugin.data.text_inputs_files import BadLineError, TextInput
+from roberta_plugin.data.text_inputs_files import TextInput
+from roberta_plugin.data.text_inputs_lines import BadLineError
 from roberta_plugin.data.text_inputs_tables import CELL_END
 
 MOST_BYTES = 100 * 2**20
@@ -162,10 +163,7 @@ def check_text(
     sources: Sequence[TextInput], rules: LineRules, *, on_read: Callable[[int], None] = lambda num_bytes: None
 ) -> TextCheck:
     """Look at all text, or at a sample of a large one; `on_read` is called with numbers of bytes that were read."""
-    check = TextCheck()
-    seen: set[int] = set()
-    repeated: Counter[int] = Counter()
-    places: dict[int, Place] = {}
+    check, repetitions = TextCheck(), _Repetitions()
     in_document = False
     for number, (source, numbers, lines) in enumerate(_read(sources, rules, check, on_read)):
         text = "\n".join(lines)
@@ -187,20 +185,37 @@ def check_text(
                 check.longest, check.longest_length = _place(source, line_number, line), length
             if length > _LONG_LINE:
                 check.add(_LONG, _place(source, line_number, line))
-            key = hash(line)
-            if key in seen:
-                repeated[key] += 1
-                if key not in places:
-                    places[key] = _place(source, line_number, line)
-            else:
-                seen.add(key)
+            repetitions.note(source, line_number, line)
             for name, find_fault in suspects:
                 if (at := find_fault(line)) is not None:
                     check.add(name, _place(source, line_number, line[max(0, at - _BEFORE) :]))
-    if repeated:
-        worst = [places[key] for key, _ in heapq.nlargest(_MOST_PLACES, repeated.items(), key=lambda item: item[1])]
-        check.faults[_REPEATED] = Fault(sum(repeated.values()), worst)
+    if fault := repetitions.fault():
+        check.faults[_REPEATED] = fault
     return check
+
+
+class _Repetitions:
+    """Counts lines that repeat an earlier one, by their hashes, and keeps the place of each one's first repetition."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        self._counts: Counter[int] = Counter()
+        self._places: dict[int, Place] = {}
+
+    def note(self, source: TextInput, number: int, line: str) -> None:
+        """Compare a line with those before it."""
+        key = hash(line)
+        if key not in self._seen:
+            self._seen.add(key)
+            return
+        self._counts[key] += 1
+        if key not in self._places:
+            self._places[key] = _place(source, number, line)
+
+    def fault(self) -> Fault | None:
+        """The number of repetitions, and the lines that have the most; None if there are none."""
+        worst = heapq.nlargest(_MOST_PLACES, self._counts.items(), key=lambda item: item[1])
+        return Fault(sum(self._counts.values()), [self._places[key] for key, _ in worst]) if worst else None
 
 
 def _place(source: TextInput, number: int, text: str) -> Place:

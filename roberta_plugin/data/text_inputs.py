@@ -6,7 +6,7 @@ one document in a column of each row: CSV, TSV, Parquet or Arrow. All but the la
 uses: at "\\n", "\\r\\n" or "\\r". An empty line separates documents. A byte order mark at the beginning of a file is
 left out; zero bytes are an error, also as \\u0000 in JSON.
 
-Plain files can be read in parts by byte (`text_inputs_files`), Parquet and Arrow by row group (`text_inputs_tables`).
+Plain files can be read in parts by byte (`text_inputs_lines`), Parquet and Arrow by row group (`text_inputs_columnar`).
 
 Example: the file "ab\\n cd\\n\\nef" holds the lines "ab", "cd", "" and "ef": two documents. The same documents as JSON
 Lines, and as CSV:
@@ -26,23 +26,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from roberta_plugin.data.text_inputs_files import (
-    CORRECT_TEXT,
-    BadLineError,
-    TextFormat,
-    TextInput,
-    find_inputs,
-    read_lines,
-)
-from roberta_plugin.data.text_inputs_tables import (
-    CELL_END,
-    NO_TEXT,
-    check_column,
-    groups_of,
-    num_rows_before,
-    read_cells,
-    separator,
-)
+from roberta_plugin.data.text_inputs_columnar import groups_of, num_rows_before
+from roberta_plugin.data.text_inputs_files import TextFormat, TextInput, find_inputs
+from roberta_plugin.data.text_inputs_lines import CORRECT_TEXT, BadLineError, read_lines
+from roberta_plugin.data.text_inputs_tables import CELL_END, NO_TEXT, check_column, read_cells, separator
 from roberta_plugin.json_files import parse_json
 from roberta_plugin.settings import Checked, setting
 

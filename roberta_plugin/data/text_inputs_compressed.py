@@ -86,12 +86,17 @@ def decompressed_pieces(
 
 
 def _pieces(file: CountedFile, suffix: str, block_bytes: int) -> Iterator[bytes]:
-    if suffix == ".gz":
-        with gzip.GzipFile(fileobj=file, mode="rb") as decompressed:
-            while piece := decompressed.read(block_bytes):
-                yield piece
-        return
-    # The libraries' own file readers accept an .xz or .bz2 with a damaged second stream.
+    return _gzip_pieces(file, block_bytes) if suffix == ".gz" else _stream_pieces(file, suffix, block_bytes)
+
+
+def _gzip_pieces(file: CountedFile, block_bytes: int) -> Iterator[bytes]:
+    with gzip.GzipFile(fileobj=file, mode="rb") as decompressed:
+        while piece := decompressed.read(block_bytes):
+            yield piece
+
+
+def _stream_pieces(file: CountedFile, suffix: str, block_bytes: int) -> Iterator[bytes]:
+    """The libraries' own readers of .xz and .bz2 accept a file with a damaged second stream; this one does not."""
     new: dict[str, Callable[[], Any]] = {
         **{".xz": lzma.LZMADecompressor, ".bz2": bz2.BZ2Decompressor},
         ".zst": _zstandard_decompressor,

@@ -1,15 +1,10 @@
-"""Names given by the user -> text inputs (file, URL or pipe, compression, format) -> whole lines, in blocks of bytes.
+"""Names given by the user -> text inputs (file, URL or pipe, compression, format).
 
 The name gives the format and the compression, and the content must agree. A .json file is examined for JSON Lines. Any
 other file that begins like JSON Lines is refused unless --format is given, because its braces and keys would become
 tokens. A folder that the library `datasets` saved is its Arrow files.
 
 Example: `news.jsonl.gz` -> TextInput(suffix=".gz", form="jsonl"); `books/*.txt` -> one TextInput per file.
-
-A plain file can be read in parts (`read_lines`): the part [start, end) owns the lines whose first byte lies in it.
-Parts that cover the file therefore cover each line exactly once, wherever the cuts are.
-
-Example: the part [0, 5) of "ab\\n cd\\n\\nef" holds the lines "ab" and " cd"; its part [5, 10) holds "" and "ef".
 """
 
 from __future__ import annotations
@@ -21,12 +16,11 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
-from roberta_plugin.data.text_inputs_ahead import read_ahead
-from roberta_plugin.data.text_inputs_compressed import COMPRESSIONS, MAGIC, CountedFile, decompressed_pieces
+from roberta_plugin.data.text_inputs_compressed import COMPRESSIONS, MAGIC, decompressed_pieces
 from roberta_plugin.data.text_inputs_json import check_json_lines, looks_like_json_lines
 from roberta_plugin.data.text_inputs_remote import (
     file_name,
@@ -336,10 +330,7 @@ def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
 def _first_look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
     form: Form = "text" if text_format == "auto" else text_format
     if name == STANDARD_INPUT or is_stream(path):
-        if sys.platform != "linux":
-            raise ValueError(f"{name}: reading text from a pipe needs Linux. Write the text to a file first.")
-        if form in ("parquet", "arrow"):
-            raise ValueError(f"{name}: Parquet and Arrow cannot be read from a pipe. Write it to a file first.")
+        _check_pipe(name, form)
         return TextInput(path, name, form=form, is_stream=True, is_unknown=text_format == "auto")
     if path.lower().endswith(SPREADSHEETS):
         raise ValueError(f"{name} is a spreadsheet, not text: {SPREADSHEET}.")
@@ -351,20 +342,10 @@ def _first_look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
         return source
     with open_input(path) as file:
         head = file.read(_BYTES_TO_LOOK_AT)
-    if not suffix:
-        # "BZh" alone may begin a text, so the block that follows in a bzip2 file is looked for, too.
-        for beginning, what, remedy in _FOREIGN:
-            if head.startswith(beginning) and (beginning != b"BZh" or head[4:].startswith(_BZIP2_BLOCK)):
-                raise ValueError(f"{name} is {what}, but its name does not say so: {remedy}.")
-        if source.is_remote and text_format == "auto" and is_web_page(path, head):
-            raise ValueError(
-                f"{name} answers with a web page in HTML, as one to log in, and not with text: check the address and "
-                "your access to it, or give --format to read the page as it is."
-            )
-    elif not head:
+    if suffix and not head:
         raise ValueError(f"{name} is empty, so it is not a {suffix} file: copy or download it again.")
-    if source.form == "jsonl" and not suffix:
-        check_json_lines(head, name)
+    if not suffix:
+        _check_beginning(head, source, is_any_text=text_format != "auto")
     if text_format != "auto" or by_name is not None:
         return source
     if suffix:  # whether it is JSON Lines shows in what is compressed
@@ -373,6 +354,29 @@ def _first_look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
             head = next((piece for piece, _ in pieces if piece), b"")
     is_json = (file_name(path) if is_url(path) else path).lower().removesuffix(suffix).endswith(".json")
     return replace(source, form="jsonl" if _is_jsonl(head, name, is_json=is_json) else "text")
+
+
+def _check_pipe(name: str, form: Form) -> None:
+    """Refuse what cannot be read from a pipe."""
+    if sys.platform != "linux":
+        raise ValueError(f"{name}: reading text from a pipe needs Linux. Write the text to a file first.")
+    if form in ("parquet", "arrow"):
+        raise ValueError(f"{name}: Parquet and Arrow cannot be read from a pipe. Write it to a file first.")
+
+
+def _check_beginning(head: bytes, source: TextInput, *, is_any_text: bool) -> None:
+    """Refuse a file or URL whose first bytes are not plain text; with `is_any_text`, web pages are text."""
+    for beginning, what, remedy in _FOREIGN:
+        # "BZh" alone may begin a text, so the block that follows in a bzip2 file is looked for, too.
+        if head.startswith(beginning) and (beginning != b"BZh" or head[4:].startswith(_BZIP2_BLOCK)):
+            raise ValueError(f"{source.name} is {what}, but its name does not say so: {remedy}.")
+    if source.is_remote and not is_any_text and is_web_page(source.path, head):
+        raise ValueError(
+            f"{source.name} answers with a web page in HTML, as one to log in, and not with text: check the address "
+            "and your access to it, or give --format to read the page as it is."
+        )
+    if source.form == "jsonl":
+        check_json_lines(head, source.name)
 
 
 def _is_jsonl(head: bytes, name: str, *, is_json: bool) -> bool:
@@ -386,111 +390,3 @@ def _is_jsonl(head: bytes, name: str, *, is_json: bool) -> bool:
             raise unclear_format_error(name)
         return True
     return False
-
-
-BLOCK_BYTES = 2**20
-LONGEST_LINE = 2**28  # bytes; a few megabytes of .gz may hold one line of gigabytes
-BOM = b"\xef\xbb\xbf"  # some editors begin a file with it; it is not text
-_LINE_END = re.compile(rb"\n|\r(?!\n)")
-CORRECT_TEXT = "Convert the file to UTF-8 or correct the line, or skip and count such lines with --skip-bad-lines."
-
-
-class BadLineError(ValueError):
-    """A line that cannot be read as text; its message names the file, the line (of a table the row) and the remedy."""
-
-    def __init__(self, path: str, line: int, reason: str, remedy: str = CORRECT_TEXT, unit: str = "line") -> None:
-        super().__init__(path, line, reason, remedy, unit)
-        self.path, self.line, self.reason, self.remedy, self.unit = path, line, reason, remedy, unit
-
-    def __str__(self) -> str:
-        return f"{self.path}, {self.unit} {self.line}: {self.reason}. {self.remedy}"
-
-    def after(self, num_lines: int) -> BadLineError:
-        """The same error where `num_lines` lines come before those among which this one was counted."""
-        return BadLineError(self.path, num_lines + self.line, self.reason, self.remedy, self.unit)
-
-
-def read_lines(
-    source: TextInput,
-    *,
-    start: int = 0,
-    end: int | None = None,
-    block_bytes: int = BLOCK_BYTES,
-    on_read: Callable[[int], None] = lambda num_bytes: None,
-    on_data: Callable[[bytes], None] = lambda data: None,
-    is_live: bool = False,
-) -> Iterator[bytes]:
-    """Whole lines in blocks of about `block_bytes`; a block is larger only if a single line is.
-
-    A byte order mark at the beginning of a file is left out, as Python's utf-8-sig does; fairseq takes it for text.
-    `start` and `end` choose a part of a plain file, in bytes (see the head of this module). `on_read` gets the number
-    of bytes read from disk; `on_data` gets the bytes of what is read from its beginning. From a pipe that
-    `is_live`, lines come as soon as they are written.
-
-    Raises:
-        ValueError: if a compressed file is damaged or cut off, a pipe contains JSON Lines without --format, or a line
-            is longer than `LONGEST_LINE`.
-    """
-    pieces = _plain(source.path, start, end, block_bytes)
-    if source.is_sequential:
-        pieces = read_ahead(_sequential(source, block_bytes, on_data, is_live=is_live and source.is_stream))
-    unfinished: list[bytes] = []
-    mark = b"" if start else BOM
-    for piece, num_read in pieces:
-        on_read(num_read)
-        cut = piece.rfind(b"\n") + 1 or piece.rfind(b"\r", 0, -1) + 1
-        if not cut:
-            unfinished.append(piece)
-            if (num_bytes := sum(map(len, unfinished))) > LONGEST_LINE:
-                raise ValueError(
-                    f"{source.name}: a line has more than {num_bytes >> 20} MiB. Split the text into lines, or check "
-                    "whether the file is damaged or has another format."
-                )
-            continue
-        yield b"".join([*unfinished, piece[:cut]]).removeprefix(mark)
-        unfinished, mark = [piece[cut:]], b""
-    if rest := b"".join(unfinished).removeprefix(mark):
-        yield rest
-
-
-def _sequential(
-    source: TextInput, block_bytes: int, on_data: Callable[[bytes], None], *, is_live: bool
-) -> Iterator[tuple[bytes, int]]:
-    """Content of a pipe or compressed file in pieces, each with the number of bytes read for it."""
-    with open_input(source.path) as opened:
-        file = CountedFile(opened, on_data, is_live=is_live)
-        suffix = file.suffix() if source.is_stream else source.suffix
-        plain = ((piece, len(piece)) for piece in iter(lambda: file.read(block_bytes), b""))
-        pieces = decompressed_pieces(file, suffix, source.name, block_bytes) if suffix else plain
-        for piece, num_read in pieces:
-            if source.is_unknown and piece:
-                if looks_like_json_lines(piece):
-                    raise unclear_format_error(source.name)
-                source = replace(source, is_unknown=False)
-            yield piece, num_read
-
-
-def _plain(path: str, start: int, end: int | None, block_bytes: int) -> Iterator[tuple[bytes, int]]:
-    """Content of a part of a plain file in pieces, each with its number of bytes."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        position = _line_start(file, start, size)
-        stop = size if end is None else _line_start(file, end, size)
-        file.seek(position)
-        while position < stop and (piece := file.read(min(block_bytes, stop - position))):
-            position += len(piece)
-            yield piece, len(piece)
-
-
-def _line_start(file: IO[bytes], offset: int, size: int) -> int:
-    """The smallest position from `offset` on at which a line begins, or the size of the file."""
-    if offset <= 0:
-        return 0
-    position = file.seek(min(offset, size) - 1) if size else 0
-    while piece := file.read(2**16):
-        if piece.endswith(b"\r"):  # the next byte decides whether a line ends here
-            piece += file.read(1)
-        if match := _LINE_END.search(piece):
-            return position + match.end()
-        position += len(piece)
-    return size

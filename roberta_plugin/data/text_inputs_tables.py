@@ -1,8 +1,4 @@
-"""Tables -> rows: CSV, TSV, JSON Lines, Parquet and Arrow. Used by `text_inputs` (text by column) and by tables.py.
-
-In Parquet and Arrow, a part [start, end) is the row groups (in Arrow the record batches) with these numbers. Memory
-holds one row group of the columns that are read. A row has the number of the line where it begins, in Parquet and Arrow
-its own number, from 1 on.
+"""CSV, TSV and JSON Lines -> rows, each with the number of the line where it begins; any table -> cells of its text.
 
 `read_cells` gives the column of the text as bytes: cells that end with the byte 0xff, which UTF-8 does not use. The
 byte 0xfe is followed by the reason why a row has no text.
@@ -14,38 +10,23 @@ from __future__ import annotations
 
 import csv
 import functools
-import io
-import itertools
 import logging
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from roberta_plugin.data.text_inputs_files import (
-    BLOCK_BYTES,
-    BOM,
-    BadLineError,
-    Form,
-    TextInput,
-    open_input,
-    read_lines,
-)
+from roberta_plugin.data.text_inputs_columnar import groups_of, read_batches, require_column
+from roberta_plugin.data.text_inputs_files import Form, TextInput
 from roberta_plugin.data.text_inputs_json import check_json_lines
+from roberta_plugin.data.text_inputs_lines import BLOCK_BYTES, BadLineError, TextLines, each, lines_of_table
 from roberta_plugin.data.text_inputs_quoting import Quotes
-from roberta_plugin.data.text_inputs_remote import RemoteError
-from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
 from roberta_plugin.settings import short as short
-from roberta_plugin.spelling import meant
 
 CELL_END, NO_TEXT = b"\xff", b"\xfe"
 _NOT_UTF8 = b"\xfd"  # for these two in text that is not UTF-8
-_CONTINUES = b"\xff\xff\xff\xff"  # before each message of an Arrow stream; before no bytes at its end
 _LONGEST_FIELD = 1 << 24  # characters; more come from a quotation mark that is not closed
-_ROWS_AT_ONCE = 4096  # of a row group
-_LINE_BLOCK_BYTES = 1 << 16  # a bar shows how much was read
 _ONE_OBJECT = "Write one object with named fields per line, or fetch the file again."
 _SEP_LINE = re.compile(rb'"?sep=([^\r\n]{1,4}?)"?\r?\n', re.IGNORECASE)
 _CSV_REMEDY = (
@@ -60,15 +41,6 @@ _ROW_NAMES_REMEDY = "Name all columns; R's write.table does with row.names = FAL
 _JOIN_REMEDY = "Remove the line; `awk 'NR == 1 || FNR > 1' part-*.csv > all.csv` joins tables without it."
 logger = logging.getLogger(__name__)
 NumberedRow = tuple[int, Mapping[str, Any]]
-T = TypeVar("T")
-
-
-def lines_of_table(
-    source: TextInput, *, on_read: Callable[[int], None], on_data: Callable[[bytes], None] = lambda data: None
-) -> TextLines:
-    """The lines of a text, with their ends."""
-    blocks = read_lines(source, block_bytes=_LINE_BLOCK_BYTES, on_read=on_read, on_data=on_data, is_live=True)
-    return TextLines(source.name, blocks, source)
 
 
 def rows_of_lines(
@@ -84,12 +56,6 @@ def rows_of_lines(
         check_json_lines(lines.first_bytes(), lines.name)
         return _json_lines(lines)
     return _read_separated(lines, _dialect(lines, form, delimiter), column)
-
-
-def read_rows(source: TextInput, *, on_read: Callable[[int], None]) -> Iterator[Mapping[str, Any]]:
-    """The rows of Parquet or Arrow, with all columns."""
-    for batch in _batches(source, on_read=on_read):
-        yield from batch.to_pylist()
 
 
 def read_cells(
@@ -130,52 +96,6 @@ def check_column(source: TextInput) -> None:
         )
 
 
-class Group(NamedTuple):
-    """A row group of Parquet, or a record batch of Arrow: its rows, and the bytes of the text, not compressed."""
-
-    num_rows: int
-    num_bytes: int
-
-
-@functools.lru_cache(maxsize=2**14)
-def groups_of(source: TextInput) -> tuple[Group, ...]:
-    """The row groups of Parquet or Arrow; an Arrow file that is read by URL counts as one, of unknown rows.
-
-    Raises:
-        ValueError: see `check_column`, or if the file cannot be read.
-    """
-    with _open_file(source) as file:
-        if source.form == "parquet":
-            _check_type(source, file.schema_arrow)
-            names = [file.schema.column(index).path for index in range(len(file.schema))]
-            index = names.index(source.column)
-            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-            return tuple(Group(group.num_rows, group.column(index).total_uncompressed_size) for group in groups)
-        _check_type(source, file.schema)
-        if source.is_remote:
-            return (Group(0, source.size),)
-        columns = [_valid(batch.column(source.column)) for batch in _record_batches(file, 0, None)]
-        return tuple(Group(len(column), column.nbytes) for column in columns)
-
-
-def _valid(column: Any) -> Any:
-    """The column, if the ends of its data are where it says: that alone is cheap, of a file of any size."""
-    column.validate()
-    return column
-
-
-def schema_metadata(source: TextInput) -> Mapping[bytes, bytes]:
-    """Metadata that other programs have written into the schema of Parquet or Arrow."""
-    with _open_file(source) as file:
-        schema = file.schema_arrow if source.form == "parquet" else file.schema
-        return dict(schema.metadata or {})
-
-
-def num_rows_before(source: TextInput, start: int) -> int:
-    """Rows before a row group."""
-    return sum(group.num_rows for group in groups_of(source)[:start])
-
-
 def _of_text(source: TextInput) -> dict[str, Any]:
     is_given = source.form == "csv" or source.delimiter != ","
     return {"delimiter": source.delimiter if is_given else None, "column": source.column}
@@ -194,7 +114,7 @@ def _columnar_cells(source: TextInput, start: int, end: int | None, on_read: Cal
     import pyarrow
 
     no_text = NO_TEXT + b"it has no text (null)"
-    for batch in _batches(source, start, end, on_read=on_read, columns=[source.column]):
+    for batch in read_batches(source, start, end, on_read=on_read, columns=[source.column]):
         column = batch.column(source.column)
         if pyarrow.types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -206,178 +126,6 @@ def _columnar_cells(source: TextInput, start: int, end: int | None, on_read: Cal
                 yield cell.replace(CELL_END, _NOT_UTF8).replace(NO_TEXT, _NOT_UTF8)
             else:
                 yield cell
-
-
-def _checked(batch: Any, columns: list[str] | None) -> Any:
-    """The batch, if its offsets lie within its data; a column of text may hold any bytes.
-
-    Raises:
-        pyarrow.ArrowInvalid: if they do not.
-    """
-    import pyarrow
-
-    if columns is None:
-        batch.validate(full=True)
-    kinds = {pyarrow.string(): pyarrow.binary(), pyarrow.large_string(): pyarrow.large_binary()}
-    for column in map(batch.column, columns or ()):
-        (column.view(kinds[column.type]) if column.type in kinds else column).validate(full=True)
-    return batch
-
-
-def _check_type(source: TextInput, schema: Any) -> None:
-    import pyarrow
-
-    require_column(source.name, source.column, schema.names)
-    if schema.names.count(source.column) > 1:
-        raise ValueError(f"{source.name}: the column {source.column!r} occurs twice. Columns need different names.")
-    kind = schema.field(source.column).type
-    plain = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-    if not (pyarrow.types.is_string(plain) or pyarrow.types.is_large_string(plain) or str(plain) == "string_view"):
-        raise ValueError(
-            f"{source.name}: the column {source.column!r} holds {kind}, not text. Name a column of text by "
-            f"--text-column; there are {', '.join(f'{field.name!r} ({field.type})' for field in schema)[:300]}."
-        )
-
-
-def require_column(name: str, column: str, columns: Sequence[str]) -> None:
-    """Refuse a table without a column."""
-    if column not in columns:
-        listed = ", ".join(map(repr, columns)) or "none"
-        other = meant(column, columns)
-        question = "" if other is None else f"Is {other!a} meant, which differs only in spelling? "
-        raise ValueError(
-            f"{name}: there is no column {column!r}; there are {listed}. {question}Name one of them by --text-column."
-        )
-
-
-@contextmanager
-def _open_file(source: TextInput) -> Iterator[Any]:
-    """A Parquet file, or the reader of an Arrow file or stream."""
-    what = "Parquet" if source.form == "parquet" else "Arrow"
-    require("pyarrow", extra="parquet", purpose=f"{source.name}: reading {what}")
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with open_input(source.path, is_sequential=False) as file:
-            place = file if source.is_remote else source.path  # of which pyarrow reads faster
-            if source.form == "parquet":
-                with parquet.ParquetFile(place) as table:
-                    yield table
-                return
-            head, _, end = file.read(6), file.seek(-8, io.SEEK_END), file.read(8)
-            file.seek(0)
-            if head == b"ARROW1":
-                yield pyarrow.ipc.open_file(place if source.is_remote else pyarrow.memory_map(place))
-            elif head.startswith(_CONTINUES) and end != _CONTINUES + bytes(4):
-                raise pyarrow.ArrowInvalid("its end is missing")  # which pyarrow would not notice
-            else:
-                yield pyarrow.ipc.open_stream(place if source.is_remote else pyarrow.memory_map(place))
-    except (pyarrow.ArrowException, OSError) as error:
-        if isinstance(error, RemoteError) or (getattr(error, "errno", None) is not None and error.filename):
-            raise
-        raise ValueError(
-            f"{source.name} cannot be read as {what} ({' '.join(str(error).split())[:200]}): it is cut off, damaged "
-            "or in another format. Copy or download it again."
-        ) from error
-
-
-def _batches(
-    source: TextInput,
-    start: int = 0,
-    end: int | None = None,
-    *,
-    on_read: Callable[[int], None],
-    columns: list[str] | None = None,
-) -> Iterator[Any]:
-    """Batches of rows of the row groups [start, end)."""
-    size = source.size
-    with _open_file(source) as file:
-        if source.form == "parquet":
-            groups = [*range(file.num_row_groups)][start:end]
-            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns, use_threads=False):
-                on_read(size * len(batch) // file.metadata.num_rows)
-                yield _checked(batch, columns)
-            return
-        total = 0 if columns is None or source.is_remote else sum(group.num_rows for group in groups_of(source))
-        for batch in _record_batches(file, start, end):
-            for first in range(0, len(batch), _ROWS_AT_ONCE):
-                part = batch.slice(first, _ROWS_AT_ONCE)
-                on_read(size * len(part) // total if total else 0)
-                yield _checked(part, columns)
-        if not total:
-            on_read(size)
-
-
-def _record_batches(file: Any, start: int, end: int | None) -> Iterator[Any]:
-    if not hasattr(file, "num_record_batches"):
-        return itertools.islice(file, start, end)
-    return map(file.get_batch, range(start, file.num_record_batches if end is None else end))
-
-
-class TextLines:
-    """The lines of a text with their ends. A line that is not text is raised, and reading continues after it."""
-
-    def __init__(self, name: str, blocks: Iterator[bytes], source: TextInput | None = None) -> None:
-        self.name, self.number = name, 0  # of the line that was read last
-        self.source = source  # None: standard input
-        self._blocks = blocks
-        self._block: bytes | None = None  # looked at, not yet read
-        self._lines: Iterator[str | bytes] = iter(())
-        self._is_at_start = True
-
-    def __iter__(self) -> TextLines:
-        """Itself."""
-        return self
-
-    def __next__(self) -> str:
-        """The next line.
-
-        Raises:
-            BadLineError: if it is not text in UTF-8.
-        """
-        while (line := next(self._lines, None)) is None:
-            block = self.first_bytes()
-            if not block:
-                raise StopIteration
-            self._block = None
-            try:
-                text = block.decode("utf-8")
-            except UnicodeDecodeError:
-                text = "\0"
-            self._lines = iter(block.splitlines(keepends=True)) if "\0" in text else io.StringIO(text, newline="")
-        self.number += 1
-        return line if isinstance(line, str) else self._decode(line)
-
-    def first_bytes(self) -> bytes:
-        """The next block of bytes, which stays to be read; empty at the end."""
-        if self._block is None:
-            self._block = next(self._blocks, b"")
-            if self._is_at_start:
-                self._block, self._is_at_start = self._block.removeprefix(BOM), False
-        return self._block
-
-    def _decode(self, line: bytes) -> str:
-        if b"\0" in line:
-            reason = "it holds byte 0x00, so the file is a binary one, or UTF-16"
-            raise BadLineError(self.name, self.number, reason, "`iconv -f UTF-16LE -t UTF-8` converts the latter.")
-        try:
-            return line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            reason = f"byte 0x{line[error.start]:02x} is not UTF-8"
-            remedy = "Save the file as UTF-8, for instance by `iconv -f latin1 -t utf-8`, with its encoding for latin1."
-            raise BadLineError(self.name, self.number, reason, remedy) from None
-
-
-def each(items: Iterator[T]) -> Iterator[T | BadLineError]:
-    """The items of an iterator that continues after errors, and the errors."""
-    while True:
-        try:
-            yield next(items)
-        except StopIteration:
-            return
-        except BadLineError as error:
-            yield error
 
 
 class _Dialect(NamedTuple):

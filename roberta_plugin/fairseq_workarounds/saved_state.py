@@ -82,15 +82,19 @@ def check_state(state: Mapping[str, Any], path: Path, *, parameters: Mapping[str
         if missing := [key for key in needed if extra_state.get(name) and key not in extra_state[name]]:
             raise ValueError(f"{path}: extra_state.{name} does not have {missing[0]}. {REMEDY}")
     for name, value in state["model"].items():
-        ours = parameters.get(name)
-        if not isinstance(value, torch.Tensor) or value.is_quantized or value.layout != torch.strided:
-            raise ValueError(f"{path}: the weight {name} is {_short(value)}, not a plain tensor. {REMEDY}")
-        if ours is None or not ours.is_floating_point():
-            continue
-        if not value.is_floating_point():
-            raise ValueError(f"{path}: the weight {name} has numbers of the type {value.dtype}. {REMEDY}")
-        if value.dim() != ours.dim():
-            raise ValueError(f"{path}: the weight {name} has {value.dim()} dimensions, not {ours.dim()}. {REMEDY}")
+        _check_weight(f"{path}: the weight {name}", value, parameters.get(name))
+
+
+def _check_weight(what: str, value: Any, ours: torch.Tensor | None) -> None:
+    """Compare an entry of a checkpoint's model with the parameter of the present model, if it has one."""
+    if not isinstance(value, torch.Tensor) or value.is_quantized or value.layout != torch.strided:
+        raise ValueError(f"{what} is {_short(value)}, not a plain tensor. {REMEDY}")
+    if ours is None or not ours.is_floating_point():
+        return
+    if not value.is_floating_point():
+        raise ValueError(f"{what} has numbers of the type {value.dtype}. {REMEDY}")
+    if value.dim() != ours.dim():
+        raise ValueError(f"{what} has {value.dim()} dimensions, not {ours.dim()}. {REMEDY}")
 
 
 def check_moments(state: Any, path: Path, *, parameters: list[torch.Tensor]) -> None:

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from roberta_plugin.data.text_inputs_columnar import schema_metadata
 from roberta_plugin.data.text_inputs_files import find_inputs
-from roberta_plugin.data.text_inputs_tables import schema_metadata
 from roberta_plugin.finetuning.records import parse_cell, parse_json
 from roberta_plugin.tables import files_of, named_format
 
@@ -123,11 +123,7 @@ def numbering_of(
     Raises:
         ValueError: if -1 may be a label or not.
     """
-    numbers: dict[int | None, str] = {}
-    for place, value in cells:
-        parsed = parse_cell(value, f"{place}, the column {column!r}") if isinstance(value, str) else value
-        for each in parsed if isinstance(parsed, list) else [value]:
-            numbers.setdefault(whole_number(each), place)
+    numbers = _first_places(column, cells)
     if not numbers.keys() - {None}:
         return before or Numbering()
     if given:
@@ -150,6 +146,16 @@ def numbering_of(
             f"the labels as well, or --labels {NO_LABEL} {labels} if -1 is a label."
         )
     return Numbering(is_class=True)
+
+
+def _first_places(column: str, cells: Sequence[tuple[str, Any]]) -> dict[int | None, str]:
+    """The place of the first row with each number; None for cells, or items of a list, that are not numbers."""
+    numbers: dict[int | None, str] = {}
+    for place, value in cells:
+        parsed = parse_cell(value, f"{place}, the column {column!r}") if isinstance(value, str) else value
+        for each in parsed if isinstance(parsed, list) else [value]:
+            numbers.setdefault(whole_number(each), place)
+    return numbers
 
 
 def names_in_files(path: Path, column: str) -> Numbering | None:

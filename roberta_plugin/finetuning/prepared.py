@@ -291,21 +291,35 @@ def content_fault(content: Any) -> str | None:
         return "the setting 'max_length' is not a whole number"
     if not isinstance(content["settings"].get("labels") or [], list):
         return "the setting 'labels' is not a list"
-    recorded = content.get(EXTENSIONS, [])
+    return (
+        _extensions_fault(content.get(EXTENSIONS, []))
+        or _splits_fault(content["splits"])
+        or _files_fault(content.get("files"))
+    )
+
+
+def _extensions_fault(recorded: Any) -> str | None:
     if not isinstance(recorded, list) or not all(
         isinstance(each, dict) and all(isinstance(each.get(name), str) and each[name] for name in ("name", "package"))
         for each in recorded
     ):
         return f"{EXTENSIONS!r} has no names or packages"
-    # The lengths of the binary files are compared with the counts, so the counts are checked first.
-    for split, facts in content["splits"].items():
+    return None
+
+
+def _splits_fault(splits: dict[str, Any]) -> str | None:
+    """The lengths of the binary files are compared with the counts, so these have to be there."""
+    for split, facts in splits.items():
         if not isinstance(facts, dict) or not all(
             isinstance(facts.get(name), int) for name in ("examples", "sequences", "tokens", "records")
         ):
             return f"the counts of the split {split!r} are missing"
         if not all(isinstance(facts.get(name), list) for name in ("columns", "arrays", "lengths")):
             return f"the columns of the split {split!r} are missing"
-    files = content.get("files")
+    return None
+
+
+def _files_fault(files: Any) -> str | None:
     if not isinstance(files, dict) or not all(
         isinstance(record, dict) and isinstance(record.get("bytes"), int) and isinstance(record.get("sha256"), str)
         for record in files.values()

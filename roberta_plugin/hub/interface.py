@@ -100,9 +100,7 @@ class RobertaHub(HubCore):
                 does not support the precision.
         """
         register()
-        for given in (folder, checkpoint_file, data, tokenizer, data_name_or_path):
-            if (given is not None and not isinstance(given, str | os.PathLike)) or folder is None:
-                raise ValueError(f"A file or folder is named by a str or a path, got {given!r:.80}.")
+        _check_paths(folder, checkpoint_file, data, tokenizer, data_name_or_path)
         path = local_path(Path(folder))
         form = format_of(path) if checkpoint_file is None else None
         if form is not None and form in FORMATS and FORMATS[form].opener:
@@ -115,10 +113,7 @@ class RobertaHub(HubCore):
         device = running.usable_device(device)
         check_precision(precision, torch.device(device))
         if data_name_or_path is not None:
-            if data is not None:
-                raise ValueError("data and data_name_or_path are two names of the same argument: give one.")
-            is_relative = str(data_name_or_path).startswith(".")
-            data = path / data_name_or_path if is_relative else data_name_or_path
+            data = _by_fairseqs_name(data_name_or_path, path, data)
         if form in ("fairseq", "huggingface"):
             opened: Any = read_any(
                 path,
@@ -483,3 +478,16 @@ class HubTask(ModelOnlyTask):
         for label in self._labels:
             dictionary.add_symbol(str(label))
         return dictionary
+
+
+def _check_paths(folder: Path_, *others: Path_ | None) -> None:
+    for given in (folder, *(each for each in others if each is not None)):
+        if not isinstance(given, str | os.PathLike):
+            raise ValueError(f"A file or folder is named by a str or a path, got {given!r:.80}.")
+
+
+def _by_fairseqs_name(name: Path_, folder: Path, data: Path_ | None) -> Path_:
+    """The folder with dict.txt that `data_name_or_path` names."""
+    if data is not None:
+        raise ValueError("data and data_name_or_path are two names of the same argument: give one.")
+    return folder / name if str(name).startswith(".") else name

@@ -154,34 +154,11 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
         read_resources({"gpus_per_node": "h100:8", "sbatch.qos": "high"}, where="--slurm", kind=Resources)
         ->  Resources(gpus_per_node=8, gpu_type="h100", sbatch=("qos=high",))
     """
-    # "sbatch.qos" is an entry of the bag "sbatch": entries are taken out here, and put over the bag below.
-    entries = {name: value for name, value in values.items() if name.partition(".")[0] in BAGS and "." in name}
-    values = {
-        name: value
-        for name, value in values.items()
-        if name not in entries and value is not None and not is_null(value)
-    }
-    for bag in BAGS:
-        further = [
-            name.partition(".")[2] + ("" if value is None else f"={value}")
-            for name, value in sorted(entries.items(), key=lambda pair: pair[0])
-            if name.startswith(f"{bag}.")
-        ]
-        if further or isinstance(values.get(bag), Mapping):
-            values[bag] = with_entries(values.get(bag), further, name=bag)
+    values = _with_entries_in_bags(values)
     cores = values.pop("cpus_per_task", None)
     check_names(values, known=(item.name for item in dataclasses.fields(kind) if item.metadata), where=where, hint=hint)
     if "gpus_per_node" in values:
-        try:
-            count, gpu_type = parse_gpus(values["gpus_per_node"])
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-        if gpu_type is not None and values.setdefault("gpu_type", gpu_type) != gpu_type:
-            raise ValueError(
-                f"{where}: --gpus-per-node asks for GPUs of type {gpu_type} and --gpu-type for {values['gpu_type']}: "
-                "leave one of them out."
-            )
-        values["gpus_per_node"] = count
+        _split_gpus(values, where)
     if cores is not None:
         if values.get("gpus_per_node") or "cpus_per_gpu" in values:
             raise ValueError(
@@ -195,6 +172,38 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     return dataclasses.replace(resources, env=keep_secrets(resources.env))
+
+
+def _with_entries_in_bags(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are given, with an entry such as "sbatch.qos" in the bag "sbatch", where it comes last."""
+    entries = {name: value for name, value in values.items() if name.partition(".")[0] in BAGS and "." in name}
+    given = {
+        name: value
+        for name, value in values.items()
+        if name not in entries and value is not None and not is_null(value)
+    }
+    for bag in BAGS:
+        further = [
+            name.partition(".")[2] + ("" if value is None else f"={value}")
+            for name, value in sorted(entries.items(), key=lambda pair: pair[0])
+            if name.startswith(f"{bag}.")
+        ]
+        if further or isinstance(given.get(bag), Mapping):
+            given[bag] = with_entries(given.get(bag), further, name=bag)
+    return given
+
+
+def _split_gpus(values: dict[str, Any], where: str) -> None:
+    """Split gpus_per_node, such as h100:8, into the number and the type, in place."""
+    try:
+        values["gpus_per_node"], gpu_type = parse_gpus(values["gpus_per_node"])
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    if gpu_type is not None and values.setdefault("gpu_type", gpu_type) != gpu_type:
+        raise ValueError(
+            f"{where}: --gpus-per-node asks for GPUs of type {gpu_type} and --gpu-type for {values['gpu_type']}: "
+            "leave one of them out."
+        )
 
 
 def given_settings(resources: Resources) -> dict[str, Any]:

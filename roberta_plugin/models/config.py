@@ -351,33 +351,19 @@ def check_config(cfg: FastRobertaConfig) -> None:
             f"--attention-window must be even, half of it on either side of a position, got {cfg.attention_window}."
         )
     head_dim = cfg.encoder_embed_dim // cfg.encoder_attention_heads
-    if str(cfg.position_encoding) == "rotary" and head_dim % 2:
+    is_rotary = str(cfg.position_encoding) == "rotary"
+    if is_rotary and head_dim % 2:
         raise ValueError(
             f"--position-encoding rotary turns pairs of dimensions, and heads of {head_dim} have no whole number of "
             "them: change --encoder-attention-heads or --encoder-embed-dim."
         )
-    if str(cfg.position_encoding) == "rotary" and str(cfg.init_attention) == "neighbors":
+    if is_rotary and str(cfg.init_attention) == "neighbors":
         raise ValueError(
             "--init-attention neighbors, as recipes have it, sets embeddings of positions, and --position-encoding "
             "rotary has none: give --init-attention counts or random."
         )
     if str(cfg.init_attention) == "counts":
-        if num_groups(cfg.share_layers, cfg.encoder_layers) < cfg.encoder_layers:
-            raise ValueError(
-                "--init-attention counts gives the first layer other weights than the next ones, and --share-layers "
-                "all the same: leave one of them out."
-            )
-        if str(cfg.position_encoding) != "rotary" and min(head_dim, cfg.encoder_embed_dim // 2) < 2:
-            raise ValueError(
-                "--init-attention counts makes positions of pairs of dimensions, and needs heads of two at least, and "
-                f"two more for tokens: heads of {head_dim} of {cfg.encoder_embed_dim} are too few. Lower "
-                "--encoder-attention-heads or raise --encoder-embed-dim."
-            )
-        if str(cfg.position_encoding) == "rotary" and cfg.no_linear_bias:
-            raise ValueError(
-                "--init-attention counts sets the biases of queries and keys where positions are rotary: leave out "
-                "--no-linear-bias, or give --init-attention random."
-            )
+        _check_room_for_counts(cfg, head_dim, is_rotary=is_rotary)
     if cfg.fp8_products:
         check_sizes(cfg.encoder_embed_dim, cfg.encoder_ffn_embed_dim)
     check_options(
@@ -387,6 +373,26 @@ def check_config(cfg: FastRobertaConfig) -> None:
     )
     init_std(cfg)
     num_groups(cfg.share_layers, cfg.encoder_layers)
+
+
+def _check_room_for_counts(cfg: FastRobertaConfig, head_dim: int, *, is_rotary: bool) -> None:
+    """Refuse a model without the weights that --init-attention counts sets."""
+    if num_groups(cfg.share_layers, cfg.encoder_layers) < cfg.encoder_layers:
+        raise ValueError(
+            "--init-attention counts gives the first layer other weights than the next ones, and --share-layers "
+            "all the same: leave one of them out."
+        )
+    if not is_rotary and min(head_dim, cfg.encoder_embed_dim // 2) < 2:
+        raise ValueError(
+            "--init-attention counts makes positions of pairs of dimensions, and needs heads of two at least, and "
+            f"two more for tokens: heads of {head_dim} of {cfg.encoder_embed_dim} are too few. Lower "
+            "--encoder-attention-heads or raise --encoder-embed-dim."
+        )
+    if is_rotary and cfg.no_linear_bias:
+        raise ValueError(
+            "--init-attention counts sets the biases of queries and keys where positions are rotary: leave out "
+            "--no-linear-bias, or give --init-attention random."
+        )
 
 
 def init_std(cfg: FastRobertaConfig) -> float:

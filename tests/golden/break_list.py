@@ -270,7 +270,7 @@ BREAKS = (
     *faults("data/binarize/parts.py", ("unit/data/binarize",), {
         "documents of two files run together": ("if reading.blank_line_after_files and", "if False and"),
     }),
-    *faults("data/text_inputs_tables.py", ("unit/test_tables.py",), {
+    *faults("data/text_inputs_lines.py", ("unit/test_tables.py",), {
         "a mark of UTF-8 is part of the first column": ("self._block.removeprefix(BOM)", "self._block"),
     }),
     *faults("data/tokenizers/byte_level_bpe.py", (

@@ -39,8 +39,9 @@ from numpy.typing import NDArray
 from roberta_plugin.data.mmap_tokens import SharedFiles
 from roberta_plugin.data.sentences import split_lines
 from roberta_plugin.data.text_inputs import LineRules, count_lines, lines_of, num_lines_before, read_blocks
-from roberta_plugin.data.text_inputs_files import BadLineError, TextInput
-from roberta_plugin.data.text_inputs_tables import groups_of
+from roberta_plugin.data.text_inputs_columnar import groups_of
+from roberta_plugin.data.text_inputs_files import TextInput
+from roberta_plugin.data.text_inputs_lines import BadLineError
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.files import atomic_write, write_text
 

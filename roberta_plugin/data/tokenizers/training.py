@@ -35,8 +35,9 @@ from roberta_plugin.data.text_inputs import (
     num_lines_before,
     read_blocks,
 )
-from roberta_plugin.data.text_inputs_files import BadLineError, TextInput
-from roberta_plugin.data.text_inputs_tables import groups_of
+from roberta_plugin.data.text_inputs_columnar import groups_of
+from roberta_plugin.data.text_inputs_files import TextInput
+from roberta_plugin.data.text_inputs_lines import BadLineError
 from roberta_plugin.data.tokenizers import file_names
 from roberta_plugin.data.tokenizers.additions import with_additions
 from roberta_plugin.data.tokenizers.base import MADE_UP, UNKNOWN, Tokenizer

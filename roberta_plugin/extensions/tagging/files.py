@@ -381,25 +381,35 @@ def _universal_sentences(path: Path) -> tuple[list[str], list[tuple[int, list[_W
                 sentences.append((document, words))
             words = []
         else:
-            cells = line.split("\t")
-            if len(cells) != len(names):
-                raise ValueError(
-                    f"{path}, line {number} has {len(cells)} columns, and CoNLL-U has {len(names)}, separated by tabs: "
-                    f"{short(line)}. Correct the line, or let the name end in .conll if these are other columns."
-                )
+            cells = _universal_cells(line, names, f"{path}, line {number}")
             id_ = cells[names.index("ID")] if "ID" in names else "1"
-            if re.fullmatch(r"\d+-\d+", id_):
-                counts[_RANGES] += 1
-            elif re.fullmatch(r"\d+\.\d+", id_):
-                counts[_EMPTY_NODES] += 1
-            elif id_.isdecimal():
+            if id_.isdecimal():
                 words.append(_Word(number, cells))
             else:
-                raise ValueError(
-                    f"{path}, line {number}: {short(id_)} is not the number of a word, such as 3, 3-4 or 8.1. Correct "
-                    "the line, or let the name end in .conll if these are other columns."
-                )
+                counts[_not_a_word(id_, f"{path}, line {number}")] += 1
     return names, sentences, counts
+
+
+def _universal_cells(line: str, names: Sequence[str], where: str) -> list[str]:
+    cells = line.split("\t")
+    if len(cells) != len(names):
+        raise ValueError(
+            f"{where} has {len(cells)} columns, and CoNLL-U has {len(names)}, separated by tabs: {short(line)}. "
+            "Correct the line, or let the name end in .conll if these are other columns."
+        )
+    return cells
+
+
+def _not_a_word(id_: str, where: str) -> str:
+    """What a line of CoNLL-U holds whose ID is not a whole number."""
+    if re.fullmatch(r"\d+-\d+", id_):
+        return _RANGES
+    if re.fullmatch(r"\d+\.\d+", id_):
+        return _EMPTY_NODES
+    raise ValueError(
+        f"{where}: {short(id_)} is not the number of a word, such as 3, 3-4 or 8.1. Correct the line, or let the name "
+        "end in .conll if these are other columns."
+    )
 
 
 class _UniversalColumn:

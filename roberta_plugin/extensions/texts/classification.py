@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -239,26 +240,16 @@ class Classification(TextKind, TableKind):
             return Outcome(entries=entries, num_examples=len(split))
         predictions = _decide(probabilities, threshold)
         counts = metrics.confusion(right, predictions, np.ones(len(right)), num_classes=len(labels))
-        scores, questions = _scores(raw) if len(labels) == 2 else None, split.columns.get("question")
-
-        def measure(weights: Weights) -> dict[str, float]:
-            values = metrics.measure_classes(right, predictions, weights, num_classes=len(labels))
-            weighted = metrics.confusion(right, predictions, weights, num_classes=len(labels))
-            if scores is not None:
-                values |= {name: 100 * metrics.OF_COUNTS[name](weighted) for name in ("f1", "acc_and_f1")}
-                values["roc_auc"] = 100 * metrics.roc_auc(right, scores, weights)  # the same for both labels
-                values["average_precision"] = 100 * metrics.average_precision(right, scores, weights)
-            if not self.official.is_own:  # SuperGLUE's baseline counts the F1 of a label without examples as 0
-                values["macro_f1"] = 100 * float(metrics.class_f1s(weighted).mean())
-            if questions is not None:  # each with several answers, as in MultiRC
-                values["exact_match"] = 100 * metrics.exact_match(right, predictions, questions)
-            f1s = 100 * metrics.class_f1s(weighted)
-            return values | {name: float(f1s[number]) for name, number in self.label_metrics().items()}
-
         return Outcome(
             entries=entries,
             num_examples=len(split),
-            measure=measure,
+            measure=partial(
+                self._measure,
+                right,
+                predictions,
+                _scores(raw) if len(labels) == 2 else None,
+                split.columns.get("question"),
+            ),
             losses=losses(probabilities, right),
             tables={
                 "classes": metrics.class_table(counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1), labels),
@@ -270,6 +261,28 @@ class Classification(TextKind, TableKind):
                 },
             },
         )
+
+    def _measure(
+        self,
+        right: NDArray[Any],
+        predictions: NDArray[np.int64],
+        scores: NDArray[np.float64] | None,
+        questions: NDArray[Any] | None,
+        weights: Weights,
+    ) -> dict[str, float]:
+        """The metrics of weighted examples; `scores` are of the second of two labels."""
+        values = metrics.measure_classes(right, predictions, weights, num_classes=len(self.labels))
+        weighted = metrics.confusion(right, predictions, weights, num_classes=len(self.labels))
+        if scores is not None:
+            values |= {name: 100 * metrics.OF_COUNTS[name](weighted) for name in ("f1", "acc_and_f1")}
+            values["roc_auc"] = 100 * metrics.roc_auc(right, scores, weights)  # the same for both labels
+            values["average_precision"] = 100 * metrics.average_precision(right, scores, weights)
+        if not self.official.is_own:  # SuperGLUE's baseline counts the F1 of a label without examples as 0
+            values["macro_f1"] = 100 * float(metrics.class_f1s(weighted).mean())
+        if questions is not None:  # each with several answers, as in MultiRC
+            values["exact_match"] = 100 * metrics.exact_match(right, predictions, questions)
+        f1s = 100 * metrics.class_f1s(weighted)
+        return values | {name: float(f1s[number]) for name, number in self.label_metrics().items()}
 
 
 def check_two(labels: Sequence[str], option: str) -> None:

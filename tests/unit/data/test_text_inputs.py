@@ -18,7 +18,7 @@ from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roberta_plugin.data import text_inputs_files
+from roberta_plugin.data import text_inputs_lines
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_ahead import read_ahead, read_when_ready
 from roberta_plugin.data.text_inputs_compressed import decompressed_pieces
@@ -93,7 +93,7 @@ def test_all_compressions_give_the_same_lines(tmp_path, suffix):
     "suffix", [pytest.param(name, marks=[pytest.mark.slow] if name == "xz" else []) for name in COMPRESS]
 )
 def test_a_line_of_gigabytes_is_named_before_it_fills_the_memory(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(text_inputs_files, "LONGEST_LINE", 2**20)
+    monkeypatch.setattr(text_inputs_lines, "LONGEST_LINE", 2**20)
     path = tmp_path / f"text.{suffix}"
     path.write_bytes(COMPRESS[suffix](b"a\n" + random.Random(0).randbytes(2**21).hex().encode()))
     (source,) = find_inputs([path])

@@ -10,7 +10,7 @@ import struct
 import pytest
 
 from roberta_plugin.cli import main
-from roberta_plugin.data import text_inputs_tables
+from roberta_plugin.data import text_inputs_columnar
 from roberta_plugin.data.text_inputs import (
     FAIRSEQ_RULES,
     BadLineError,
@@ -20,9 +20,9 @@ from roberta_plugin.data.text_inputs import (
     lines_of,
     read_blocks,
 )
+from roberta_plugin.data.text_inputs_columnar import groups_of
 from roberta_plugin.data.text_inputs_files import named_form
 from roberta_plugin.data.text_inputs_remote import is_url
-from roberta_plugin.data.text_inputs_tables import groups_of
 from roberta_plugin.tables import Row, files_of, read_table, where
 from tests.refusals import refused
 
@@ -214,9 +214,9 @@ def test_a_damaged_list_of_files_of_a_saved_data_set_is_refused(tmp_path, conten
 
 def test_one_column_is_read_and_a_few_rows_at_a_time(tmp_path, monkeypatch):
     path = write(tmp_path / "a.parquet", [str(number) for number in range(10_000)], rows_per_group=10**6)
-    monkeypatch.setattr(text_inputs_tables, "_ROWS_AT_ONCE", 1000)
+    monkeypatch.setattr(text_inputs_columnar, "_ROWS_AT_ONCE", 1000)
     (source,) = settings().sources([path])
-    batches = list(text_inputs_tables._batches(source, on_read=lambda _: None, columns=["body"]))
+    batches = list(text_inputs_columnar.read_batches(source, on_read=lambda _: None, columns=["body"]))
     assert [(len(batch), batch.schema.names) for batch in batches] == [(1000, ["body"])] * 10
 
 
