@@ -8,7 +8,8 @@ Writes train.txt and valid.txt with a sentence a line in lower case, as BabyBERT
     --novels    files with a paragraph a line, and a blank line between books: what stands in quotation marks, cut into
                 sentences of 2 to 30 words
 
-Pieces of 200 lines are shuffled, and every 150th is held out. Hardware: any CPU; a minute for 200 MB of novels.
+Files are UTF-8, plain or compressed. Pieces of 200 lines are shuffled, and every 150th is held out. Hardware: any CPU;
+a minute for 200 MB of novels.
 """
 
 import argparse
@@ -16,6 +17,9 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from roberta_plugin.files import atomic_write
+from roberta_plugin.tables import text_lines
 
 LINES = 200  # of a piece, so that neighboring sentences stay together
 HELD_OUT = 150
@@ -34,18 +38,64 @@ SENTENCE_END = re.compile(rf"{_TITLES}([.!?]['\"{CLOSE_ONE}{CLOSE})]*)\s+(?=['\"
 
 def read_said(path: Path) -> Iterator[str]:
     """Utterances."""
-    with path.open(encoding="utf-8") as file:
-        yield from (line.strip() for line in file if line.strip())
+    yield from (line.strip() for line in text_lines(path) if line.strip())
 
 
 def read_dialogues(path: Path) -> Iterator[str]:
     """Sentences in quotation marks."""
-    with path.open(encoding="utf-8") as file:
-        for paragraph in file:
-            for match in QUOTED.finditer(paragraph):
-                for sentence in SENTENCE_END.sub(r"\1\n", (match[1] or match[2]).strip()).split("\n"):
-                    if SHORTEST <= len(sentence.split()) <= LONGEST:
-                        yield sentence.strip()
+    for paragraph in text_lines(path):
+        for match in QUOTED.finditer(paragraph):
+            for sentence in SENTENCE_END.sub(r"\1\n", (match[1] or match[2]).strip()).split("\n"):
+                if SHORTEST <= len(sentence.split()) <= LONGEST:
+                    yield sentence.strip()
+
+
+def read_pieces(said: list[Path], novels: list[Path]) -> list[list[str]]:
+    """The sentences of all files, in pieces."""
+    pieces = []
+    for read, paths in ((read_said, said), (read_dialogues, novels)):
+        for path in paths:
+            lines = list(read(path))
+            if not lines:
+                what = (
+                    "no line"
+                    if read is read_said
+                    else f"no sentence in quotation marks (\" ' {OPEN} {CLOSE} {OPEN_ONE})"
+                )
+                raise ValueError(f"{path} has {what}: correct the path, or leave it out.")
+            print(f"{path}: {len(lines):,} sentences, {count_words(lines):,} words")
+            pieces += [lines[at : at + LINES] for at in range(0, len(lines), LINES)]
+    return pieces
+
+
+def count_words(lines: list[str]) -> int:
+    return sum(len(line.split()) for line in lines)
+
+
+def divide(pieces: list[list[str]], words: int) -> dict[str, list[list[str]]]:
+    """The first pieces with at most `words` words, for training and held out."""
+    splits: dict[str, list[list[str]]] = {"train": [], "valid": []}
+    for number, piece in enumerate(pieces):
+        words -= count_words(piece)
+        if words < 0:
+            break
+        splits["valid" if number % HELD_OUT == 0 else "train"].append(piece)
+    if not splits["train"]:
+        sizes = " and ".join(str(count_words(piece)) for piece in pieces[:2])
+        raise ValueError(
+            f"nothing is left to train on beside {LINES} sentences that are held out. The first pieces have {sizes} "
+            "words: raise --words, or name more files."
+        )
+    return splits
+
+
+def paths_of(output: Path) -> dict[str, Path]:
+    """The files to write, none of which may be there."""
+    paths = {name: output / f"{name}.txt" for name in ("train", "valid")}
+    for path in paths.values():
+        if path.exists():
+            raise ValueError(f"{path} exists: name another folder, or remove the file.")
+    return paths
 
 
 def main() -> None:
@@ -57,27 +107,20 @@ def main() -> None:
     args = parser.parse_args()
     if not args.said and not args.novels:
         parser.error("name files as --said or --novels")
-    random.seed(0)
-    sources = [
-        (path, list(read(path)))
-        for read, paths in ((read_said, args.said), (read_dialogues, args.novels))
-        for path in paths
-    ]
-    pieces = [lines[at : at + LINES] for _, lines in sources for at in range(0, len(lines), LINES)]
-    for path, lines in sources:
-        print(f"{path}: {len(lines):,} sentences, {sum(len(line.split()) for line in lines):,} words")
-    random.shuffle(pieces)
-    args.output.mkdir(parents=True, exist_ok=True)
-    taken = dict.fromkeys(("train", "valid"), 0)
-    with (args.output / "train.txt").open("w") as train, (args.output / "valid.txt").open("w") as valid:
-        for number, piece in enumerate(pieces):
-            name, file = ("valid", valid) if number % HELD_OUT == 0 else ("train", train)
-            size = sum(len(line.split()) for line in piece)
-            if sum(taken.values()) + size > args.words:
-                break
-            taken[name] += size
-            file.write("\n".join(piece).lower() + "\n\n")
-    print(f"{args.output}: {taken['train']:,} words to train on, {taken['valid']:,} held out")
+    try:
+        paths = paths_of(args.output)
+        pieces = read_pieces(args.said, args.novels)
+        random.seed(0)
+        random.shuffle(pieces)
+        splits = divide(pieces, args.words)
+        args.output.mkdir(parents=True, exist_ok=True)
+        for name, path in paths.items():
+            with atomic_write(path, "w") as file:
+                file.writelines("\n".join(piece).lower() + "\n\n" for piece in splits[name])
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"speech: {error}") from None
+    train, valid = (sum(map(count_words, splits[name])) for name in ("train", "valid"))
+    print(f"{args.output}: {train:,} words to train on, {valid:,} held out")
 
 
 if __name__ == "__main__":
