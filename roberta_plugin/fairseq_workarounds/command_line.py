@@ -245,6 +245,7 @@ def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any
             task.check_start(cfg)
             if hasattr(model, "check_options"):
                 model.check_options(cfg.model)
+        check_first_weights(cfg)
         make_log_folder(cfg.common.log_file)
         fairseqs(cfg, main, **options)
         check_trained()
@@ -264,7 +265,16 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
     """fairseq's `load_checkpoint`, after the checks of `call_main`: fairseq-hydra-train knows us only since then."""
     if hasattr(type(trainer.task), "check_start"):
         trainer.task.check_start(trainer.cfg)
+    check_first_weights(trainer.cfg)
     return fairseqs(cfg, trainer, **options)
+
+
+def check_first_weights(cfg: Any) -> None:
+    """Let a model of ours refuse initial weights that the training, of any task, does not make."""
+    model = ARCH_MODEL_REGISTRY.get(_name(cfg.model))
+    if hasattr(model, "check_start"):
+        has_start = starts.start_file(cfg.checkpoint) is not None
+        model.check_start(cfg.model, TASK_REGISTRY.get(_name(cfg.task)), has_start=has_start)
 
 
 def check_devices(cfg: Any) -> None:

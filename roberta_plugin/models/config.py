@@ -388,10 +388,30 @@ def _check_room_for_counts(cfg: FastRobertaConfig, head_dim: int, *, is_rotary: 
             f"two more for tokens: heads of {head_dim} of {cfg.encoder_embed_dim} are too few. Lower "
             "--encoder-attention-heads or raise --encoder-embed-dim."
         )
+    if is_rotary and head_dim < 4:
+        raise ValueError(
+            "--init-attention counts tells rotary positions apart by two pairs of dimensions at least, and heads "
+            f"of {head_dim} have fewer: lower --encoder-attention-heads or raise --encoder-embed-dim."
+        )
+    if cfg.no_layernorm_embedding and not cfg.encoder_normalize_before:
+        raise ValueError(
+            "--init-attention counts needs a norm in front of the first attention: leave out "
+            "--no-layernorm-embedding, or add --encoder-normalize-before."
+        )
     if is_rotary and cfg.no_linear_bias:
         raise ValueError(
             "--init-attention counts sets the biases of queries and keys where positions are rotary: leave out "
             "--no-linear-bias, or give --init-attention random."
+        )
+
+
+def check_start(options: Any, task: Any, *, has_start: bool) -> None:
+    """Refuse initial weights that the class `task` does not make, unless the training starts with other ones."""
+    is_meant = str(getattr(options, "init_attention", "")) == "counts" and not has_start
+    if is_meant and not getattr(task, "begins_with_counts", False):
+        raise ValueError(
+            "--init-attention counts needs --task roberta_masked_lm, which counts its training text: give that, or "
+            "--init-attention random."
         )
 
 

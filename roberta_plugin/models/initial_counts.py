@@ -55,7 +55,7 @@ WEIGHTS = {1: 1.0, 2: 0.5}  # of the distances
 POSITION_SHARE = 0.5  # root mean square of position embeddings to that of token embeddings
 OUTPUT_SIZE = 2.0  # root mean square of what attention adds, beside an input of 1
 DENSE_SCALE, DENSE_BIAS = 0.5, 2.0
-ROTARY_PEAK, ROTARY_PAIRS, ROTARY_BIAS = 24.0, 3, 3.0  # the score at the offset, the fastest pairs, biases with qk-norm
+ROTARY_PEAK, ROTARY_PAIRS, ROTARY_BIAS = 24.0, 5, 3.0  # the score at the offset, the fastest pairs, biases with qk-norm
 
 
 def distance_of_head(head: int, num_heads: int) -> int:
@@ -200,7 +200,11 @@ def _attend_by_positions(attn: SelfAttention, *, dim: int, number: int, share: f
 
 
 def _attend_by_biases(attn: SelfAttention, base: float) -> None:
-    """With rotary positions t and s, the product of two biases depends on s - t alone: its peak is at the offset."""
+    """With rotary positions t and s, the product of two biases depends on s - t alone: its peak is at the offset.
+
+    Few pairs are nearly as high at distances of dozens of tokens, where all of them have come round. Their signs
+    alternate, so that the biases of small heads keep their size in layer norms of queries and keys.
+    """
     dim = attn.q_proj.weight.size(1)
     head_dim = dim // attn.num_heads
     half = head_dim // 2
@@ -210,8 +214,9 @@ def _attend_by_biases(attn: SelfAttention, base: float) -> None:
     for head in range(attn.num_heads):
         for pair in range(number):
             angle = base ** (-pair / half) * distance_of_head(head, attn.num_heads)
-            queries[head, [pair, pair + half]] = torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
-            keys[head, pair] = 1
+            turned = torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
+            keys[head, pair] = sign = (-1) ** pair
+            queries[head, [pair, pair + half]] = sign * turned
     for projection, bias, norm in ((attn.q_proj, queries, attn.q_norm), (attn.k_proj, keys, attn.k_norm)):
         size = without_norm if norm is None else ROTARY_BIAS
         projection.bias.copy_((size * bias).flatten().to(projection.bias))
@@ -250,7 +255,7 @@ def _set_lm_head(head: Any, encoder: SentenceEncoder, factors: Factors) -> None:
     if head.weight is not encoder.embed_tokens.weight:
         head.weight.copy_(encoder.embed_tokens.weight)
     head.dense.weight.copy_(DENSE_SCALE * torch.eye(head.dense.weight.size(0)))
-    if head.dense.bias is not None:
+    if head.dense.bias is not None and isinstance(head.layer_norm, nn.LayerNorm):  # RMS norms do not take it away
         head.dense.bias.fill_(DENSE_BIAS)
     least = factors.shares[factors.shares > 0].min() / 10  # of symbols that do not occur
     logs = torch.from_numpy(np.log(np.maximum(factors.shares, least)))

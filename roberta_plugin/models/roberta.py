@@ -40,6 +40,7 @@ from roberta_plugin.models.compiling import (
 from roberta_plugin.models.config import (
     ARCHITECTURES,
     FastRobertaConfig,
+    check_start,
     init_std,
     read_config,
     set_options,
@@ -123,6 +124,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     supports_packing = True  # forward takes `packing`: task roberta_masked_lm asks for this
     supports_sequence_heads = True  # forward takes `segments` and returns `sequence_logits`
     computes_masked_lm_loss = True  # forward takes `predicted`: criterion roberta_masked_lm asks for this
+    check_start = staticmethod(check_start)
     takes_segments = False  # load the checkpoint's segment embeddings (for inference only)
 
     def __init__(self, cfg: FastRobertaConfig, encoder: RobertaEncoder) -> None:
@@ -179,11 +181,6 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             num_segments=getattr(task, "num_segments", 0),
             sequence_heads=getattr(task, "sequence_heads", {}),
         )
-        if str(cfg.init_attention) == "counts" and not getattr(task, "begins_with_counts", False):
-            logger.warning(
-                "--init-attention counts needs --task roberta_masked_lm, which counts its training text: new weights "
-                "begin as with --init-attention random."
-            )
         return cls(cfg, encoder)
 
     def forward(

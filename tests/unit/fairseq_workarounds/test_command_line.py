@@ -122,6 +122,22 @@ def test_the_program_ends_with_the_sentence_unless_the_traceback_is_wanted_or_a_
         assert capsys.readouterr().err == f"FileNotFoundError: The data folder {tmp_path}/no {NAMED}\n"
 
 
+def test_initial_weights_that_a_task_does_not_make_are_refused_at_its_start(tmp_path, monkeypatch):
+    for check in ("check_limits", "check_writable", "check_devices"):
+        monkeypatch.setattr(f"{command_line.__name__}.{check}", lambda checked: None)
+    start = {"save_dir": str(tmp_path), "restore_file": "checkpoint_last.pt", "continue_once": None}
+    cfg = SimpleNamespace(
+        model=SimpleNamespace(_name="fast_roberta", init_attention="counts"),
+        task=SimpleNamespace(_name="masked_lm"),
+        checkpoint=SimpleNamespace(**start, finetune_from_model=None),
+    )
+    refused("--init-attention counts needs --task roberta_masked_lm", call_main, fairseqs, cfg, lambda _: None)
+
+
+def fairseqs(cfg, main):
+    raise AssertionError("the training has begun")
+
+
 def config(**changes):
     names = ("fp16", "fp16_no_flatten_grads", "memory_efficient_fp16", "cpu", "tpu")
     common = SimpleNamespace(**{name: changes.pop(name, False) for name in names})

@@ -41,6 +41,14 @@ CPU = torch.device("cpu")
             "biases of queries and keys .*--no-linear-bias",
         ),
         ({"init_attention": "counts", "share_layers": "all"}, "--share-layers all the same: leave one of them out"),
+        (
+            {**ROTARY, "init_attention": "counts", "encoder_embed_dim": 4, "encoder_attention_heads": 2},
+            "heads of 2 have fewer: lower --encoder-attention-heads",
+        ),
+        (
+            {"init_attention": "counts", "no_layernorm_embedding": True},
+            "a norm in front of the first attention: leave out --no-layernorm-embedding",
+        ),
     ],
     ids=str,
 )
