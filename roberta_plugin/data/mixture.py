@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,6 +118,24 @@ def blocks_to_take(
     for _ in range(counts.count(0)):
         counts[int(np.argmax(counts))] -= 1
     return [max(count, 1) for count in counts]
+
+
+def times_read(data: str, num_tokens: Mapping[Path, int], *, alpha: float = 1.0) -> dict[Path, float]:
+    """How often a training reads the text of each folder in the time in which it reads as much as all have, once each.
+
+    Turns are of equal weight, as epochs are.
+
+    Example: `A@3,B@1` of 50 tokens each -> {A: 1.5, B: 0.5}; `A,B` and `A:B` -> {A: 1.0, B: 1.0}.
+    """
+    times = dict.fromkeys(data_folders(data), 0.0)
+    for turn in parse_turns(data):
+        folders = [Path(corpus.folder) for corpus in turn]
+        sizes = [max(1, num_tokens[folder]) for folder in folders]
+        weights = [corpus.weight for corpus in turn if corpus.weight is not None]
+        taken = blocks_to_take(sizes, weights=weights or None, alpha=alpha)
+        for folder, size, number in zip(folders, sizes, taken, strict=True):
+            times[folder] += number / size
+    return times
 
 
 def share_out(total: int, weights: Sequence[float]) -> list[int]:

@@ -5,7 +5,7 @@ Shapes: V ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 WINDOW = 2**21
 """Tokens that are read at once."""
 _PARTS = 64  # of a large text, at least
+_FEWEST = 2**20  # tokens of a corpus of a large mixture
 
 
 class Window(NamedTuple):
@@ -40,6 +41,37 @@ def spread_windows(files: Iterable[MmapTokens], most: int) -> list[Window]:
         chosen = np.unique(np.linspace(0, len(windows) - 1, max(1, most // size)).astype(np.int64))
         windows = [windows[place] for place in chosen]
     return windows
+
+
+def spread_mixture(
+    corpora: Sequence[tuple[Sequence[MmapTokens], float]], most: int
+) -> list[tuple[list[Window], float]]:
+    """Windows of each corpus of a mixture, about `most` tokens in all, and what to multiply its counts by.
+
+    Args:
+        corpora: files, and how often a training reads them in the time in which it reads one text of all once.
+        most: tokens that are counted.
+
+    Multiplied and added, the counts are as of a text that has the corpora's shares of the training, and as many tokens
+    as are counted. Multiplied by 1 is what is counted whole, where no corpus has a weight.
+    """
+    read = [times * sum(file.num_tokens for file in files) for files, times in corpora]
+    total = max(sum(read), 1.0)
+    chosen = [
+        spread_windows(files, max(_FEWEST, int(most * tokens / total)))
+        for (files, _), tokens in zip(corpora, read, strict=True)
+    ]
+    counted = [sum(stop - start for _, start, stop in windows) for windows in chosen]
+    unit = total / max(sum(counted), 1)
+    return [
+        (windows, tokens / max(number, 1) / unit) for windows, tokens, number in zip(chosen, read, counted, strict=True)
+    ]
+
+
+def count_mixture(parts: Iterable[tuple[Sequence[Window], float]], vocabulary: Vocabulary, *, distance: int) -> Any:
+    """`count_pairs` of the windows of each corpus, multiplied by its number, added."""
+    counts = [count_pairs(windows, vocabulary, distance=distance) * factor for windows, factor in parts]
+    return sum(counts[1:], start=counts[0])
 
 
 def count_pairs(windows: Iterable[Window], vocabulary: Vocabulary, *, distance: int = 1) -> Any:

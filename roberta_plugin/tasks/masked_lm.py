@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY, register_task
@@ -21,10 +22,10 @@ from hydra.core.config_store import ConfigStore
 from roberta_plugin.data.count_baselines import CountBaselines, baselines_of, comparison, has_diverged, remedy
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.manifest import check_folder, read_manifest
-from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_turns
+from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_turns, times_read
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.neighbor_baseline import see_neighbors
-from roberta_plugin.data.pair_counts import count_pairs, spread_windows
+from roberta_plugin.data.pair_counts import count_mixture, spread_mixture
 from roberta_plugin.data.tokenizers import byte_level_bpe, load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
@@ -164,15 +165,21 @@ class RobertaMaskedLMTask(BlockTask):
             logger.info(f"no counts for initial weights: {start} has others")
             return
         split = options.dataset.train_subset if hasattr(options, "dataset") else "train"
-        files = [MmapTokens(prefix) for prefix in self._files_of(split)]
+        files = {
+            folder: [MmapTokens(prefix) for prefix in split_prefixes(os.path.join(folder, split), combine=True)]
+            for folder in data_folders(self.cfg.data)
+        }
+        num_tokens = {folder: sum(file.num_tokens for file in of_folder) for folder, of_folder in files.items()}
+        times = times_read(self.cfg.data, num_tokens, alpha=self.cfg.corpus_alpha)
         begin = time.perf_counter()
-        windows = spread_windows(files, MOST_COUNTED)
+        parts = spread_mixture([(of_folder, times[folder]) for folder, of_folder in files.items()], MOST_COUNTED)
         num_heads = model.encoder.sentence_encoder.layers[0].self_attn.num_heads
         pairs = {
-            distance: count_pairs(windows, self.vocabulary, distance=distance) for distance in distances(num_heads)
+            distance: count_mixture(parts, self.vocabulary, distance=distance) for distance in distances(num_heads)
         }
         begin_with_counts(model, pairs)
-        counted = sum(window.stop - window.start for window in windows)
+        take_first_ranks_weights(model)
+        counted = sum(stop - start for windows, _ in parts for _, start, stop in windows)
         logger.info(f"initial weights from counts of {counted:,} tokens, in {time.perf_counter() - begin:.1f} s")
 
     def _files_of(self, split: str) -> list[str]:
@@ -373,6 +380,19 @@ def add_options(extension: Extension) -> None:
 
 
 on_registration.append(add_options)
+
+
+def take_first_ranks_weights(model: Any) -> None:
+    """Give all ranks the same model: processors of other kinds compute other last digits, which stay different."""
+    group = distributed_utils.get_global_group()
+    if distributed_utils.get_world_size(group) == 1:
+        return
+    device = "cuda" if torch.distributed.get_backend(group) == "nccl" else "cpu"
+    with torch.no_grad():
+        for weights in model.parameters():
+            sent = weights.to(device)
+            distributed_utils.broadcast(sent, src=0, group=group)
+            weights.copy_(sent)
 
 
 def tokenizer_of_bpe(cfg: Any) -> Tokenizer | None:

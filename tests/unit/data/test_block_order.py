@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from roberta_plugin.data.block_order import (
     cut_batches,
     cut_in_parts,
 )
-from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_corpora, share_out
+from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_corpora, share_out, times_read
 from roberta_plugin.data.mmap_tokens import check_ranges
 from roberta_plugin.launch.batch_size import plan_batch
 from tests.refusals import refused
@@ -194,6 +195,22 @@ def test_shares_follow_sizes_weights_or_the_formula_and_keep_the_length_of_an_ep
     counts = blocks_to_take([10_000, 100], alpha=0.3)
     assert counts[1] == pytest.approx(100**0.3 / (10_000**0.3 + 100**0.3) * 10_100, abs=1)
     assert blocks_to_take([10_000, 100], alpha=0.0) == [5050, 5050]
+
+
+@pytest.mark.parametrize(
+    ("data", "alpha", "expected"),
+    [
+        ("a", 1.0, {"a": 1.0}),
+        ("a,b/", 1.0, {"a": 1.0, "b": 1.0}),
+        ("a:b", 1.0, {"a": 1.0, "b": 1.0}),
+        ("a@3,b@1", 1.0, {"a": 0.75 * 100 / 90, "b": 0.25 * 100 / 10}),
+        ("a,b", 0.5, {"a": 0.75 * 100 / 90, "b": 0.25 * 100 / 10}),
+        ("a@1,b@1:a", 1.0, {"a": 50 / 90 + 1, "b": 5.0}),
+    ],
+)
+def test_a_mixture_reads_its_texts_as_often_as_their_shares_say(data, alpha, expected):
+    found = times_read(data, {Path("a"): 90, Path("b"): 10}, alpha=alpha)
+    assert {str(folder): times for folder, times in found.items()} == pytest.approx(expected, rel=0.02)
 
 
 def test_what_rounding_leaves_goes_to_the_largest_remainders():

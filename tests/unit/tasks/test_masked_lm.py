@@ -22,14 +22,17 @@ from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.manifest import write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.data.pair_counts import count_pairs, spread_windows
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import AddedToken, with_additions
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.tasks import masked_lm
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask, packs_by_default
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_tokenizers import train_tokenizer
+from tests.unit.fairseq_workarounds.test_hooks import printed
 
 SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}
 
@@ -642,3 +645,47 @@ def test_initial_weights_are_from_the_counts_of_the_training_text_alone(tiny_dat
     assert all(torch.equal(opened[name], random[name]) for name in random) and "counts" not in caplog.text
     table = "encoder.sentence_encoder.embed_tokens.weight"
     assert not torch.equal(first[table], random[table])
+
+
+@pytest.mark.parametrize(("data", "times"), [("{}/,{}", (1, 1)), ("{}:{}", (1, 1)), ("{}@1,{}@1", None)])
+def test_counts_are_of_a_mixture_as_the_training_reads_it(two_corpora, data, times, monkeypatch):
+    counted = {}
+    monkeypatch.setattr(masked_lm, "begin_with_counts", lambda _, pairs: counted.update(pairs))
+    make_task(data.format(*two_corpora)).build_model(Namespace(**COUNTS | {"encoder_attention_heads": 4}))
+    files = [MmapTokens(folder / "train") for folder in two_corpora]
+    vocabulary = Vocabulary.load(two_corpora[0] / "dict.txt")
+    whole = sum(file.num_tokens for file in files)
+    times = times or [whole / 2 / file.num_tokens for file in files]
+    assert times == (1, 1) or times[1] > 2 * times[0], "guard: the small one is read more often"
+    for distance in (1, 2):
+        alone = [count_pairs(spread_windows([file], 2**20), vocabulary, distance=distance) for file in files]
+        expected = sum(each.toarray() * factor for each, factor in zip(alone, times, strict=True))
+        assert np.allclose(counted[distance].toarray(), expected, rtol=0.02)
+
+
+TWO_RANKS = """
+import sys
+import torch
+import torch.distributed as dist
+from roberta_plugin.tasks.masked_lm import take_first_ranks_weights
+
+def work(rank, folder):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    model = torch.nn.Linear(3, 2)
+    before = model.weight.tolist()
+    take_first_ranks_weights(model)
+    torch.save([before, model.weight.tolist(), model.bias.tolist()], f"{folder}/{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    torch.multiprocessing.start_processes(work, args=(sys.argv[1],), nprocs=2, start_method="fork")
+"""
+
+
+def test_all_ranks_begin_with_the_first_ones_weights(tmp_path):
+    """Legacy DDP sends none, and processors of other kinds compute others from the same counts."""
+    printed(TWO_RANKS, str(tmp_path), fork_of="plugin")
+    (first, *weights), (second, *others) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert first != second and weights == others and weights[0] == first
