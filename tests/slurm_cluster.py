@@ -249,6 +249,13 @@ def talking_to(cluster: SlurmCluster) -> Iterator[None]:
         os.environ.update(before)
 
 
+def environment_of_jobs(cluster: SlurmCluster) -> Iterator[None]:
+    """A fixture: a test talks to the cluster of the fixture `cluster`."""
+    with talking_to(cluster):
+        yield
+    cluster.call("scancel", "--user=root")  # what a failed test has left
+
+
 def wait_for(condition: Callable[[], object], seconds: float, what: str, longest_pause: float = 0.3) -> None:
     """Wait until `condition()` holds. To ask it costs time of the processor, so it is asked ever more rarely."""
     deadline, pause = time.monotonic() + seconds, min(0.02, longest_pause)

@@ -81,6 +81,26 @@ def imported(source: Path, folder: Path, **options: Any) -> ConversionResult:
     return import_model(ImportSettings(source=source, output_dir=folder, **options))
 
 
+def new_masked_lm(tmp_path_factory):
+    """A fixture of a module: a checkpoint with the masked-LM head."""
+    return write_checkpoint(tmp_path_factory.mktemp("ours"))
+
+
+def new_classifier(tmp_path_factory):
+    """A fixture of a module: a checkpoint with three classes."""
+    return write_checkpoint(tmp_path_factory.mktemp("ours"), "classification")
+
+
+def new_export(ours, tmp_path):
+    """A fixture: the model of the fixture `ours` for Hugging Face."""
+    return exported(ours, tmp_path / "theirs").folder
+
+
+def new_shards(ours, tmp_path_factory):
+    """A fixture of a module: the model of the fixture `ours` for Hugging Face, in several files of weights."""
+    return write_shards(ours, tmp_path_factory.mktemp("theirs") / "exported")
+
+
 def comes_back(ours: Path, folder: Path, tmp_path: Path, *, has_lm_head: bool = True) -> tuple[str, ...]:
     """Assert that an import of an export has the parameters, bit for bit, and the options; the notes of the import."""
     back = imported(folder, tmp_path / "back")

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from roberta_plugin.experiments.inference import run_model
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.kinds import kind_class
+from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.hub import RobertaHub
+from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 
+PAIRS = [{"id": n, "text": "good " * (n % 7 + 1), "text_pair": "bad " * (n % 3 + 1)} for n in range(40)]
 CLASSES = "sentence_classification_head"
 TAGS = ["O", "B-FINE", "I-FINE", "B-POOR", "I-POOR"]
 LABELS = ["contradiction", "neutral", "entailment"]
@@ -79,6 +87,37 @@ class Predictors(dict[str, Path]):
     def __missing__(self, name: str) -> Path:
         self[name] = write_predictor(self.folder / name, name)
         return self[name]
+
+
+def new_predictors(tmp_path_factory):
+    """A fixture of a module: models by name."""
+    return Predictors(tmp_path_factory.mktemp("predictors"))
+
+
+def answers(model: Path, records: Iterable[Any], **options: Any) -> list[dict[str, Any]]:
+    """The answers of `roberta predict`."""
+    return list(iterate_predictions(PredictSettings(model=model, device="cpu", **options), records))
+
+
+def retold(model: Path, folder: Path, **data: Any) -> Path:
+    """A copy of the model whose checkpoint says something else of its data; a value of None is left out."""
+    shutil.copytree(model, folder)
+    state = torch.load(folder / "model.pt", weights_only=False)
+    data = {**state.get("task_state", {}).get("data", {}), **data}
+    state["task_state"] = {"data": {name: value for name, value in data.items() if value is not None}}
+    torch.save(state, folder / "model.pt")
+    return folder
+
+
+def outputs_of_evaluation(hub: RobertaHub, kind: str, split: PreparedSplit, *, head: str) -> Any:
+    """The outputs of a head in the code of `roberta evaluate`."""
+
+    def outputs(model, batch):
+        return model(batch["net_input"]["src_tokens"], head=head)[0]
+
+    training = SimpleNamespace(inputs_class=ExamplesDataset)
+    task = SimpleNamespace(vocabulary=hub.vocabulary, outputs=outputs, training=training, kind=kind_class(kind))
+    return run_model(hub.model, task, split)
 
 
 def write_finetuning(folder: Path, predictor: Path, metrics: dict[str, Any]) -> Path:

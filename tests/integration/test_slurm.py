@@ -17,7 +17,7 @@ from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.submission import launch
 from tests.conftest import REPOSITORY
 from tests.integration.test_preemption import Ranks
-from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
+from tests.slurm_cluster import environment_of_jobs, needs_slurm, slurm_cluster, wait_for
 from tests.tiny_corpus import launched_words
 
 pytestmark = [pytest.mark.integration, pytest.mark.slurm, needs_slurm]
@@ -32,11 +32,7 @@ def cluster(tmp_path_factory):
         yield cluster
 
 
-@pytest.fixture(autouse=True)
-def environment(cluster):
-    with talking_to(cluster):
-        yield
-    cluster.call("scancel", "--user=root")  # what a failed test has left
+environment = pytest.fixture(environment_of_jobs, autouse=True)
 
 
 def recipe_of(data_bin, output_dir, *, updates=UPDATES, options=(), **fields):

@@ -24,7 +24,7 @@ from tests.integration.test_slurm import (
     wait_for_restart,
     wait_for_update,
 )
-from tests.slurm_cluster import needs_slurm, parent_of, slurm_cluster, talking_to, wait_for
+from tests.slurm_cluster import environment_of_jobs, needs_slurm, parent_of, slurm_cluster, wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.slurm, needs_slurm]
 
@@ -35,11 +35,7 @@ def cluster(tmp_path_factory):
         yield cluster
 
 
-@pytest.fixture(autouse=True)
-def environment(cluster):
-    with talking_to(cluster):
-        yield
-    cluster.call("scancel", "--user=root")  # what a failed test has left
+environment = pytest.fixture(environment_of_jobs, autouse=True)
 
 
 def on_one_node(data_bin, output_dir, **fields):

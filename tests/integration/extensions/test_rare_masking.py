@@ -1,8 +1,6 @@
 """The example of a masking strategy: trained, killed and resumed, from a wheel and from a --user-dir; listed in --help."""
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -11,6 +9,7 @@ import torch
 
 from tests.conftest import REPOSITORY
 from tests.forked_training import run_python
+from tests.integration.extensions.wheels import environment_of, install
 from tests.tiny_corpus import environment, kill_at_update, logged, run, same_weights, train_command
 
 pytestmark = pytest.mark.integration
@@ -23,19 +22,12 @@ SHORT = ("--total-num-update", "20", "--save-interval-updates", "3", "--no-epoch
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """A folder with the package as pip installs it from its wheel, without network."""
-    folder = tmp_path_factory.mktemp("rare")
-    shutil.copytree(EXAMPLE, folder / "source", ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    how = ["--no-deps", "--no-build-isolation", "--no-cache-dir"]
-    subprocess.run([*pip, "wheel", *how, "--wheel-dir", folder, folder / "source"], check=True, timeout=120)
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([*pip, "install", *how, "--no-index", "--target", folder / "site", wheel], check=True, timeout=120)
-    return folder / "site"
+    return install(EXAMPLE, tmp_path_factory.mktemp("rare"))
 
 
 def started(arguments, folder):
     """The command in a new process, for which the package is installed in `folder`."""
-    env = {**environment(), "PYTHONPATH": os.pathsep.join(map(str, [folder, REPOSITORY]))}
+    env = environment_of(folder)
     return subprocess.run(arguments, env=env, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
 
 

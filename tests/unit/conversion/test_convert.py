@@ -28,17 +28,10 @@ from tests.refusals import refused
 from tests.stopped_commands import check_stopped_conversion
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_checkpoints import Payload
-from tests.tiny_conversions import exported, imported, opened, write_checkpoint
+from tests.tiny_conversions import exported, imported, new_export, new_masked_lm, opened, write_checkpoint
 
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory):
-    return write_checkpoint(tmp_path_factory.mktemp("ours"))
-
-
-@pytest.fixture
-def theirs(ours, tmp_path):
-    return exported(ours, tmp_path / "theirs").folder
+ours = pytest.fixture(new_masked_lm, scope="module")
+theirs = pytest.fixture(new_export)
 
 
 def change_config(folder, **changes):

@@ -19,22 +19,14 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import TOKENS
 from tests.hub_server import empty_hub
 from tests.refusals import refused
-from tests.tiny_conversions import exported, opened, write_checkpoint, write_shards
+from tests.tiny_conversions import exported, new_masked_lm, new_shards, opened
 
 NAME = Path("org/tiny")
 
 
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory):
-    return write_checkpoint(tmp_path_factory.mktemp("ours"))
-
-
-@pytest.fixture(scope="module")
-def theirs(ours, tmp_path_factory):
-    return write_shards(ours, tmp_path_factory.mktemp("theirs") / "exported")
-
-
 hub = pytest.fixture(empty_hub)
+ours = pytest.fixture(new_masked_lm, scope="module")
+theirs = pytest.fixture(new_shards, scope="module")
 
 
 def test_a_branch_a_tag_and_a_commit_are_names_and_a_folder_of_the_name_comes_first(hub, theirs, tmp_path):

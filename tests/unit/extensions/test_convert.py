@@ -4,18 +4,11 @@ import json
 
 import pytest
 
-from tests.tiny_conversions import exported, write_checkpoint
+from tests.tiny_conversions import exported, new_classifier, new_export, write_checkpoint
 from tests.tiny_predictors import write_finetuning, write_predictor
 
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory):
-    return write_checkpoint(tmp_path_factory.mktemp("ours"), "classification")
-
-
-@pytest.fixture
-def theirs(ours, tmp_path):
-    return exported(ours, tmp_path / "theirs").folder
+ours = pytest.fixture(new_classifier, scope="module")
+theirs = pytest.fixture(new_export)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 
 import numpy as np
 import pytest
@@ -15,19 +14,9 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, kind_of_training
 from tests.needed_extensions import needs
 from tests.tiny_conversions import exported, write_checkpoint
-from tests.tiny_predictors import CLASSES, TRAINED, Predictors
+from tests.tiny_predictors import CLASSES, PAIRS, TRAINED, answers, new_predictors, retold
 
-PAIRS = [{"id": n, "text": "good " * (n % 7 + 1), "text_pair": "bad " * (n % 3 + 1)} for n in range(40)]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return Predictors(tmp_path_factory.mktemp("predictors"))
-
-
-def answers(model, records, **changes):
-    settings = PredictSettings(model=model, device="cpu", **changes)
-    return list(iterate_predictions(settings, records))
+models = pytest.fixture(new_predictors, scope="module")
 
 
 def test_the_kind_is_that_of_the_training(models):
@@ -51,16 +40,6 @@ def test_the_hub_reads_odd_texts_as_predict_does(models):
     without_masks = [text for text in ODD if "<mask>" not in text]
     found = [answer["score"] for answer in answers(models["fill_mask"], without_masks, score="pll")]
     assert [each.score for each in plain.score(without_masks)] == pytest.approx(found, abs=1e-4)
-
-
-def retold(model, folder, **data):
-    """A copy of the model whose checkpoint says something else of its data; a value of None is left out."""
-    shutil.copytree(model, folder)
-    state = torch.load(folder / "model.pt", weights_only=False)
-    data = {**state.get("task_state", {}).get("data", {}), **data}
-    state["task_state"] = {"data": {name: value for name, value in data.items() if value is not None}}
-    torch.save(state, folder / "model.pt")
-    return folder
 
 
 HOSTILE = {

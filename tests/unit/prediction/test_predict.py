@@ -8,7 +8,6 @@ import lzma
 import os
 import pty
 import select
-import shutil
 import sys
 import threading
 
@@ -23,19 +22,9 @@ from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction import predict as predicting
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, predict
-from tests.tiny_predictors import CLASSES, LABELS, Predictors
+from tests.tiny_predictors import CLASSES, LABELS, PAIRS, answers, new_predictors, retold
 
-PAIRS = [{"id": n, "text": "good " * (n % 7 + 1), "text_pair": "bad " * (n % 3 + 1)} for n in range(40)]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return Predictors(tmp_path_factory.mktemp("predictors"))
-
-
-def answers(model, records, **changes):
-    settings = PredictSettings(model=model, device="cpu", **changes)
-    return list(iterate_predictions(settings, records))
+models = pytest.fixture(new_predictors, scope="module")
 
 
 def test_labels_are_those_of_the_head_in_any_window_and_batch(models):
@@ -69,16 +58,6 @@ def test_columns_of_the_task_are_fields_too(models):
     assert [answer["probabilities"] for answer in found] == [answer["probabilities"] for answer in expected]
     single = answers(models["made"], [{"sentence": "good"}, "good"])
     assert single[0] == single[1]
-
-
-def retold(model, folder, **data):
-    """A copy of the model whose checkpoint says something else of its data; a value of None is left out."""
-    shutil.copytree(model, folder)
-    state = torch.load(folder / "model.pt", weights_only=False)
-    data = {**state.get("task_state", {}).get("data", {}), **data}
-    state["task_state"] = {"data": {name: value for name, value in data.items() if value is not None}}
-    torch.save(state, folder / "model.pt")
-    return folder
 
 
 def test_a_stop_keeps_what_was_answered(models, tmp_path):

@@ -9,29 +9,15 @@ from roberta_plugin.pretraining.plan import make_plan
 from roberta_plugin.pretraining.recipe import load
 from roberta_plugin.pretraining.request import Request, read_request
 from roberta_plugin.pretraining.settings import PretrainSettings
-from roberta_plugin.pretraining.start import find_start
 from roberta_plugin.record import options_of
 from roberta_plugin.registry import START_CHANGES
+from tests.pretraining_starts import assets_of_test, new_unlike_recipes, started
 from tests.refusals import refused
 from tests.tiny_conversions import exported, write_checkpoint
 from tests.tiny_tokenizers import train_tokenizer
 
-
-@pytest.fixture(autouse=True)
-def assets(tmp_path, monkeypatch):
-    """Imports go into a cache of the test."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("huggingface_hub.constants.HF_ASSETS_CACHE", str(tmp_path / "assets"))
-
-
-@pytest.fixture
-def ours(tmp_path):
-    """A model that departs from recipes in all that they set, and from RoBERTa in its epsilon."""
-    return write_checkpoint(tmp_path / "ours", layer_norm_eps=1e-12)
-
-
-def started(path, folder, *further):
-    return find_start(["--finetune-from-model", str(path), *further], folder)
+assets = pytest.fixture(assets_of_test, autouse=True)
+ours = pytest.fixture(new_unlike_recipes)
 
 
 def planned(start, recipe, *further):

@@ -1,25 +1,15 @@
 """Vectors of texts."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
-import torch
 
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, predict
-from tests.tiny_predictors import Predictors
+from roberta_plugin.prediction.predict import PredictSettings, predict
+from tests.tiny_predictors import answers, new_predictors, retold
 
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return Predictors(tmp_path_factory.mktemp("predictors"))
-
-
-def answers(model, records, **changes):
-    settings = PredictSettings(model=model, device="cpu", **changes)
-    return list(iterate_predictions(settings, records))
+models = pytest.fixture(new_predictors, scope="module")
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
@@ -32,16 +22,6 @@ def test_embeddings_are_those_of_the_hub(models, tmp_path, pooling):
     expected = RobertaHub.from_pretrained(models["single"]).embed([text.strip() for text in texts], pooling)
     found = [json.loads(line)["embedding"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
-
-
-def retold(model, folder, **data):
-    """A copy of the model whose checkpoint says something else of its data; a value of None is left out."""
-    shutil.copytree(model, folder)
-    state = torch.load(folder / "model.pt", weights_only=False)
-    data = {**state.get("task_state", {}).get("data", {}), **data}
-    state["task_state"] = {"data": {name: value for name, value in data.items() if value is not None}}
-    torch.save(state, folder / "model.pt")
-    return folder
 
 
 def test_a_model_of_vectors_gives_one_to_a_text_and_a_cosine_to_two(models, tmp_path):

@@ -8,22 +8,14 @@ from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.pretrained import read_any
 from tests.hub_server import empty_hub
 from tests.refusals import refused
-from tests.tiny_conversions import exported, write_checkpoint, write_shards
+from tests.tiny_conversions import exported, new_masked_lm, new_shards
 
 NAME = Path("org/tiny")
 
 
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory):
-    return write_checkpoint(tmp_path_factory.mktemp("ours"))
-
-
-@pytest.fixture(scope="module")
-def theirs(ours, tmp_path_factory):
-    return write_shards(ours, tmp_path_factory.mktemp("theirs") / "exported")
-
-
 hub = pytest.fixture(empty_hub)
+ours = pytest.fixture(new_masked_lm, scope="module")
+theirs = pytest.fixture(new_shards, scope="module")
 
 
 def test_the_files_of_an_export_to_onnx_come_and_graphs_of_others_do_not(hub, theirs):

@@ -13,18 +13,11 @@ from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.hub import RobertaHub
 from tests.refusals import refused
-from tests.tiny_conversions import exported, write_checkpoint
+from tests.tiny_conversions import exported, new_classifier, new_export
 from tests.tiny_predictors import write_predictor
 
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory):
-    return write_checkpoint(tmp_path_factory.mktemp("ours"), "classification")
-
-
-@pytest.fixture
-def theirs(ours, tmp_path):
-    return exported(ours, tmp_path / "theirs").folder
+ours = pytest.fixture(new_classifier, scope="module")
+theirs = pytest.fixture(new_export)
 
 
 def start_of(model):

@@ -8,20 +8,11 @@ import torch
 from roberta_plugin.conversion import named_models
 from roberta_plugin.hub import RobertaHub
 from tests.hub_server import empty_hub
-from tests.tiny_conversions import exported, opened, write_checkpoint, write_shards
-
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory):
-    return write_checkpoint(tmp_path_factory.mktemp("ours"))
-
-
-@pytest.fixture(scope="module")
-def theirs(ours, tmp_path_factory):
-    return write_shards(ours, tmp_path_factory.mktemp("theirs") / "exported")
-
+from tests.tiny_conversions import exported, new_masked_lm, new_shards, opened
 
 hub = pytest.fixture(empty_hub)
+ours = pytest.fixture(new_masked_lm, scope="module")
+theirs = pytest.fixture(new_shards, scope="module")
 
 
 def test_a_folder_of_sentence_transformers_and_one_with_tokenizer_json_alone_are_whole(hub, ours, tmp_path):

@@ -2,28 +2,18 @@
 
 import json
 import shutil
-from types import SimpleNamespace
 
 import pytest
 
 from roberta_plugin.extensions.spans.kind import QuestionAnswering
 from roberta_plugin.extensions.spans.questions import decode
-from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
-from tests.tiny_predictors import Predictors, write_finetuning
+from roberta_plugin.prediction.predict import PredictSettings
+from tests.tiny_predictors import answers, new_predictors, outputs_of_evaluation, write_finetuning
 
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return Predictors(tmp_path_factory.mktemp("predictors"))
-
-
-def answers(model, records, **changes):
-    settings = PredictSettings(model=model, device="cpu", **changes)
-    return list(iterate_predictions(settings, records))
+models = pytest.fixture(new_predictors, scope="module")
 
 
 @pytest.mark.parametrize("max_length", [12, 20])
@@ -36,17 +26,6 @@ def test_a_question_of_unknown_length_is_cut_as_tables_of_your_own_are_prepared(
     assert predicted == prepared["question_length"] == max_length // 4
 
 
-def evaluated(hub, name, split, *, head):
-    """The outputs of the evaluation's code."""
-    from roberta_plugin.experiments.inference import run_model
-
-    def outputs(model, batch):
-        return model(batch["net_input"]["src_tokens"], head=head)[0]
-
-    kind = {"training": SimpleNamespace(inputs_class=ExamplesDataset), "kind": kind_class(name)}
-    return run_model(hub.model, SimpleNamespace(vocabulary=hub.vocabulary, outputs=outputs, **kind), split)
-
-
 def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
     """The same questions through prepared windows and the evaluation's code."""
     from roberta_plugin.extensions.spans.questions import Questions
@@ -57,7 +36,7 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
     questions = Questions(split)
     hub = RobertaHub.from_pretrained(models["question_answering"])
 
-    expected = decode(questions, [evaluated(hub, "question_answering", split, head="span_head")], n_best=3)
+    expected = decode(questions, [outputs_of_evaluation(hub, "question_answering", split, head="span_head")], n_best=3)
     passages = [record["text"] for record in split.records() if "question" not in record]
     asked = [
         {"id": record["id"], "question": record["text"], "context": passages[record["passage"]]}

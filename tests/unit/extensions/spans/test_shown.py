@@ -8,25 +8,14 @@ from roberta_plugin.cli import build_parser, main
 from roberta_plugin.cli.finetuning import finetune
 from roberta_plugin.extensions.spans.options import SquadOptions
 from tests.shown_preparation import check_shown
-from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_conversions import write_checkpoint
 from tests.tiny_squad import write_raw
 
 
 def test_how_many_do_not_fit_is_said_and_inspect_repeats_it(tmp_path, capsys):
     write_raw(tmp_path / "raw")
-    words = (
-        "--raw",
-        tmp_path / "raw",
-        "--tokenizer",
-        write_tokenizer(tmp_path / "tokenizer"),
-        "--max-length",
-        12,
-        "--question-length",
-        6,
-    )
-    assert main(["prepare", "squad2", *map(str, words), "--output-dir", str(tmp_path / "out")]) == 0
-    check_shown(tmp_path / "out", capsys, what="questions with their passage", fate="divided into windows")
+    words = {"what": "questions with their passage", "fate": "divided into windows"}
+    check_shown(tmp_path, capsys, "squad2", "--question-length", 6, **words)
 
 
 @pytest.mark.parametrize("verb", ["prepare", "finetune", "evaluate"])

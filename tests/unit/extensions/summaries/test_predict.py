@@ -4,18 +4,9 @@ import pytest
 import torch
 
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
-from tests.tiny_predictors import Predictors
+from tests.tiny_predictors import answers, new_predictors
 
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return Predictors(tmp_path_factory.mktemp("predictors"))
-
-
-def answers(model, records, **changes):
-    settings = PredictSettings(model=model, device="cpu", **changes)
-    return list(iterate_predictions(settings, records))
+models = pytest.fixture(new_predictors, scope="module")
 
 
 def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):

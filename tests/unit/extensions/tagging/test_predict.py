@@ -1,36 +1,14 @@
 """Tags of words."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
-from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, predict
-from tests.tiny_predictors import Predictors
+from roberta_plugin.prediction.predict import PredictSettings, predict
+from tests.tiny_predictors import answers, new_predictors, outputs_of_evaluation
 
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return Predictors(tmp_path_factory.mktemp("predictors"))
-
-
-def answers(model, records, **changes):
-    settings = PredictSettings(model=model, device="cpu", **changes)
-    return list(iterate_predictions(settings, records))
-
-
-def evaluated(hub, name, split, *, head):
-    """The outputs of the evaluation's code."""
-    from roberta_plugin.experiments.inference import run_model
-
-    def outputs(model, batch):
-        return model(batch["net_input"]["src_tokens"], head=head)[0]
-
-    kind = {"training": SimpleNamespace(inputs_class=ExamplesDataset), "kind": kind_class(name)}
-    return run_model(hub.model, SimpleNamespace(vocabulary=hub.vocabulary, outputs=outputs, **kind), split)
+models = pytest.fixture(new_predictors, scope="module")
 
 
 def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
@@ -43,7 +21,7 @@ def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     split = prepared.split("valid")
     hub = RobertaHub.from_pretrained(models["tagging"])
 
-    outputs = evaluated(hub, "tagging", split, head="token_head")
+    outputs = outputs_of_evaluation(hub, "tagging", split, head="token_head")
     records = list(split.records())
     assert len(split) > len(records), "no text was cut"
     for is_valid in (False, True):

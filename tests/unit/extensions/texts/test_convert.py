@@ -9,17 +9,10 @@ from roberta_plugin.cli import main
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.hub import RobertaHub
 from tests.refusals import refused
-from tests.tiny_conversions import exported, imported, opened, write_checkpoint
+from tests.tiny_conversions import exported, imported, new_classifier, new_export, opened
 
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory):
-    return write_checkpoint(tmp_path_factory.mktemp("ours"), "classification")
-
-
-@pytest.fixture
-def theirs(ours, tmp_path):
-    return exported(ours, tmp_path / "theirs").folder
+ours = pytest.fixture(new_classifier, scope="module")
+theirs = pytest.fixture(new_export)
 
 
 def test_a_class_of_another_head_is_refused(theirs):

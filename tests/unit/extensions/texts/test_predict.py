@@ -6,20 +6,9 @@ import pytest
 import torch
 
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
-from tests.tiny_predictors import CLASSES, Predictors, write_finetuning
+from tests.tiny_predictors import CLASSES, PAIRS, answers, new_predictors, write_finetuning
 
-PAIRS = [{"id": n, "text": "good " * (n % 7 + 1), "text_pair": "bad " * (n % 3 + 1)} for n in range(40)]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return Predictors(tmp_path_factory.mktemp("predictors"))
-
-
-def answers(model, records, **changes):
-    settings = PredictSettings(model=model, device="cpu", **changes)
-    return list(iterate_predictions(settings, records))
+models = pytest.fixture(new_predictors, scope="module")
 
 
 @pytest.mark.parametrize("shift", [-0.1, 4.9])  # of numbers from 0.04 to 0.17

@@ -5,28 +5,15 @@ import re
 import pytest
 
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.pretraining.start import find_start, with_start
+from roberta_plugin.pretraining.start import with_start
 from roberta_plugin.registry import START_CHANGES
+from tests.pretraining_starts import assets_of_test, new_unlike_recipes, started
 from tests.refusals import refused
 from tests.tiny_conversions import write_checkpoint
 from tests.tiny_tokenizers import train_tokenizer
 
-
-@pytest.fixture(autouse=True)
-def assets(tmp_path, monkeypatch):
-    """Imports go into a cache of the test."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("huggingface_hub.constants.HF_ASSETS_CACHE", str(tmp_path / "assets"))
-
-
-@pytest.fixture
-def ours(tmp_path):
-    """A model that departs from recipes in all that they set, and from RoBERTa in its epsilon."""
-    return write_checkpoint(tmp_path / "ours", layer_norm_eps=1e-12)
-
-
-def started(path, folder, *further):
-    return find_start(["--finetune-from-model", str(path), *further], folder)
+assets = pytest.fixture(assets_of_test, autouse=True)
+ours = pytest.fixture(new_unlike_recipes)
 
 
 @pytest.fixture
