@@ -26,8 +26,8 @@ Each fault has a number and the file that works around it:
 8. **A finished training that is started again trains on** (`resuming`). `fairseq_cli.train` checks
    --max-update and --stop-time-hours only after an update: every further start makes one more update and overwrites
    the checkpoints. We check before the first update too; then nothing is done or saved, and the exit code is 0.
-   fairseq does not save the count of --patience either; we do, so that an early stop stays one. Without the optimizer's
-   state a checkpoint's weights are trained from update 0 again: finished they stay as they are, else that is refused.
+   fairseq does not save the count of --patience either; we do, so that an early stop stays one. From a checkpoint
+   without the optimizer's state, fairseq trains again from update 0: we refuse that, unless the training is finished.
 9. **Ctrl-C, SIGTERM and a closed terminal lose all work since the last checkpoint** (`stopping`). fairseq does not
    handle signals. Now the first one finishes the current update on all ranks, writes checkpoint_last.pt and exits with
    130, 143 or 129; a second Ctrl-C stops at once. This works with our tasks, and with any task on one rank.
@@ -77,44 +77,44 @@ Each fault has a number and the file that works around it:
    of other shapes are left out, and the optimizer's state then no longer fits. We compare these and name the
    differences; for fine-tuning data also the hash of the examples.
 25. **A mistake of the user ends in a page of log or usage, and a traceback** (`command_line`). Our tasks and models
-   check options and data before fairseq-train logs anything. A refusal, also a later one, is one sentence, and the exit
-   code is 2; so is a missing option, and of an unknown name of an option, model
-   or task the nearest ones are listed. ROBERTA_DEBUG=1 shows the traceback, which errors of other code, such as a
-   subclass of a task, and faults of programs keep.
+   check options and data before fairseq-train logs anything. A refusal, even a later one, is one sentence with exit
+   code 2. So is a missing option; for an unknown option, model or task, the nearest names are listed. ROBERTA_DEBUG=1
+   shows the traceback. Errors of other code, such as a subclass of a task, and programming errors keep theirs.
 26. **W&B refuses a resumed run** (`log_output`). With WANDB_RESUME, its config comes from the first start, and
    fairseq's `update_config` does not allow changes: another port or number of GPUs is a ConfigError. We allow them.
 27. **A resumed training has another learning rate** (`schedules`). A checkpoint of an epoch's end is saved before
    `reduce_lr_on_plateau` judges the epoch, and a resumed training skips the judgement; its count of epochs without
-   improvement and the rate of an epoch of `polynomial_decay --force-anneal` are not saved. The judgement is made when
-   the checkpoint is loaded, and both are saved. The best value of another metric is forgotten (`resuming`).
+   improvement and the rate of an epoch of `polynomial_decay --force-anneal` are not saved. We judge the epoch when the
+   checkpoint is loaded, and save both. The best value of another metric is forgotten (`resuming`).
 28. **A start that is a folder trains new weights** (`starts`). `load_checkpoint` logs "No existing checkpoint found"
    and goes on if --restore-file, --continue-once or --finetune-from-model name a folder, and prints its whole
-   configuration if two of them are given. We find the checkpoint, of --finetune-from-model whatever names a model, or
-   refuse.
-29. **A second start is the first one again** (`starts`). With --restore-file or a --reset-..., the command that resumes
+   configuration if two of them are given. We find the checkpoint in the folder, for --finetune-from-model by any name
+   of a model, or refuse.
+29. **A second start repeats the first one** (`starts`). With --restore-file or a --reset-..., the command that resumes
    loads the old checkpoint, or begins the count of updates, the moments or the data anew, and overwrites what was
    trained since. Here the training's own last checkpoint is loaded, with a note: these options are for the first start.
    With --no-save-optimizer-state the checkpoint of a stop (9) has the optimizer's state all the same, to resume from.
 30. **Values that no training can use are taken** (`option_limits`). `--distributed-world-size 0`, and asynchronous
    checkpoints without iopath, train nothing with exit code 0; others end in a traceback of numpy or torch. We refuse
    them by option, and a training that has ended without any update.
-31. **A training that diverges ends with a traceback and no remedy** (`divergence`), after all gradients as tensors. If
-   only the loss of a validation is NaN, it goes on, and no later checkpoint is the best. We name the update, the likely
-   cause and the remedy.
+31. **A training that diverges ends with a traceback and no remedy** (`divergence`), after printing all gradients. If
+   only the loss of a validation is NaN, it goes on, and no later checkpoint is ever the best. We name the update, the
+   likely cause and the remedy.
 32. **Values that no training has written are resumed** (`saved_state`), or end in a traceback or a crash: counts,
    positions, moments, numbers in int8, and options that omegaconf replaces by variables of the environment. We refuse
    them by name.
-33. **--fp16 on many GPUs divides by zero** (`half_precision`). After how many updates the loss scale grows is
-   int(2^14 / GPUs / --update-freq) by default: 0 at 1,024 x 17, and 16 at 1,024 x 1, so that every 16th update
-   overflows and is lost. It is at least 256 here; --fp16-scale-window still overrides it.
-34. **Gradients of several ranks add up in half precision** (`gradient_sums`), so that many of them lose what 20 gave
-   back. `--gradient-sum fp32` sums them in fp32.
+33. **--fp16 on many GPUs divides by zero** (`half_precision`). By default the loss scale grows every int(2^14 / GPUs /
+   --update-freq) updates: every 0 at 1,024 x 17, and every 16 at 1,024 x 1, so that every 16th update overflows and is
+   lost. It is at least 256 here; --fp16-scale-window still overrides it.
+34. **Gradients of several ranks add up in half precision** (`gradient_sums`), which loses again what 20 has gained.
+   `--gradient-sum fp32` sums them in fp32.
 35. **Every update waits until the GPU has finished it** (`late_reads`): for the norm of the gradient, for the log of
    21, and with several ranks for sums and a comparison of norms. Each update reads what the one before has computed.
 
-`LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. fairseq's epoch iterator keeps
-its batches and a position counted in them, so our tasks have one of their own (`epoch_iterator`). In a job of `roberta
-launch`, `launch/update_hook.py` handles signals instead of 9, as one more listener.
+`LISTENERS` below lists the workarounds by function of fairseq; `hooks.py` attaches them. fairseq's epoch iterator keeps
+the batches of the first epoch and counts its position in them, so our tasks have an iterator of their own
+(`epoch_iterator`). In a job of `roberta launch`, `launch/update_hook.py` handles signals instead of 9, as one more
+listener.
 """
 
 from roberta_plugin.fairseq_workarounds import log_output  # isort: skip  -- before anything else of fairseq is imported

@@ -1,4 +1,4 @@
-"""Faults 4, 5, 6, 22 and 25: what fairseq's commands make of their options, and of what is wrong with them.
+"""Faults 4, 5, 6, 22 and 25: how fairseq's commands read their options, and report what is wrong with them.
 
 A refusal is one sentence and exit code 2. The variable ROBERTA_DEBUG=1 keeps the traceback.
 """

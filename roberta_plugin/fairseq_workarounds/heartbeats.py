@@ -1,21 +1,22 @@
 """Fault 19: a rank that is killed, stopped or hangs leaves the others waiting, and no error names it.
 
-gloo waits half an hour, NCCL ten minutes, a stopped rank 0 holds up both for ever; where a connection breaks at once,
-the error has an address and a port. So a thread of each rank writes heartbeats into the rendezvous store, also while
-the rank is busy; rank 0 reads them all and publishes its verdict, the others read that and watch rank 0:
+gloo waits half an hour and NCCL ten minutes; a stopped rank 0 holds up both for ever. Where a connection breaks at
+once, the error has an address and a port, but no rank. So a thread of each rank writes heartbeats into the rendezvous
+store, also while the rank is busy. Rank 0 reads them all and publishes its verdict; the others read the verdict and
+watch rank 0:
 
     no heartbeat of a rank for LIMIT_S          the others end, and name it
     heartbeats, but no step for longer than     they end, and name those with the fewest steps
       `Heartbeats._patience`
     a collective fails                          its error names the rank without a heartbeat
 
-Before it ends, each rank writes the stacks of all its threads to stderr; so does one that has kept its own thread from
-running (a C function with Python's lock) for most of LIMIT_S. No step waits for the thread. A job that is suspended and
+Before it ends, each rank writes the stacks of all its threads to stderr. So does a rank whose heartbeat thread could
+not run for most of LIMIT_S (a C function held Python's lock). No step waits for the thread. A job that is suspended and
 resumed as a whole continues.
 
-torch alone does not suffice. `monitored_barrier` before each update works with gloo only and reports only to rank 0 the
-number of a rank, without its node; a stopped rank 0 holds up the others until the limit of their group, half an hour.
-NCCL's watchdog ends ranks whose collective has timed out, without naming the one that is missing.
+torch alone does not suffice. `monitored_barrier` before each update works with gloo only, and reports the number of a
+rank, without its node, to rank 0 only; a stopped rank 0 holds up the others until the limit of their group, half an
+hour. NCCL's watchdog ends ranks whose collective has timed out, without naming the missing one.
 
 The straggler: whole updates take equally long on all ranks, because each ends with a sum over all of them. A rank's own
 work is its forward passes and the wait for its data; the backward pass waits for other ranks and is not counted.

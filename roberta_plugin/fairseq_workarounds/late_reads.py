@@ -2,12 +2,12 @@
 
 fairseq looks at the norm of the gradient before the optimizer's step, and logs the sums of the update after it; with
 several ranks it also copies sums to the GPU, divides by one of them, and compares the norms of all ranks. Each of these
-waits for all that the GPU has to do, which then has nothing to do until the next forward pass begins: 2 to 4 ms of
-updates that take 30.
+waits until the GPU has finished everything. The GPU is then idle until the next forward pass begins: 2 to 4 ms of an
+update of 30.
 
 Here an update reads what the one before has computed, which has long been finished:
 
-    the norm      is not looked at before the step. Where it is not finite, the GPU leaves the weights as they are
+    the norm      is not read before the step. Where it is not finite, the GPU leaves the weights as they are
                   (`RobertaAdamW.skips`), and the next update ends the training
     the sums      are logged one update late; but at once where somebody reads them: every --log-interval updates,
                   before a validation, a checkpoint and the end of an epoch. So the log has the same numbers

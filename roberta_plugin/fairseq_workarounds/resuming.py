@@ -1,4 +1,4 @@
-"""Faults 8, 15 and 24: what a training makes of the checkpoint that it resumes from."""
+"""Faults 8, 15 and 24: how a training goes on from the checkpoint that it resumes from."""
 
 from __future__ import annotations
 

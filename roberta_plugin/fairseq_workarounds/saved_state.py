@@ -1,7 +1,7 @@
 """Fault 32: a checkpoint with a value that no training has written is resumed, or ends in a traceback or a crash.
 
-fairseq uses counts, positions, moments and options of a checkpoint unchecked. Checksums do not help against a file that
-another program has written.
+fairseq does not check the counts, positions, moments and options of a checkpoint. Checksums do not help if another
+program has written the file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Fault 27: learning rates that a resumed training goes on with, although the whole training has others.
+"""Fault 27: a resumed training has other learning rates than an uninterrupted one.
 
 fairseq saves the checkpoint of an epoch's end before the scheduler judges the epoch's loss, and a resumed training
-never judges it. We do so when such a checkpoint is loaded: its loss is in it. Two schedulers also have a state that
-fairseq does not save: `reduce_lr_on_plateau` its count of epochs without improvement, `polynomial_decay --force-anneal`
-the rate of the epoch, with which the epoch before has ended. All others are functions of update and epoch.
+never judges it. We do so when such a checkpoint is loaded, from the loss in it. Two schedulers also have a state that
+fairseq does not save: `reduce_lr_on_plateau` counts epochs without improvement, and `polynomial_decay --force-anneal`
+has the rate at the end of the epoch before. All others are functions of update and epoch.
 """
 
 from __future__ import annotations

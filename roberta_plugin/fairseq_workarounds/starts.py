@@ -1,6 +1,6 @@
 """Faults 28 and 29: what a training starts from, at its first start and at every further one.
 
-    checkpoint_last.pt in --save-dir        the training's own: overrides all below, which are for the first start
+    checkpoint_last.pt in --save-dir        the training's own; overrides the others, which are for the first start
     --restore-file, --continue-once         a run that goes on with its moments and updates: a checkpoint, or the
                                             folder with a checkpoint_last.pt that it was saved to
     --finetune-from-model                   the weights of a model, wherever it is (`find_model`)

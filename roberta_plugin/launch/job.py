@@ -11,9 +11,9 @@ fairseq resumes from `checkpoint_last.pt` alone: if that is cut off it stops, if
 Here every start checks all checkpoints first; broken ones are renamed, never deleted.
 
 torchrun serves without SLURM. It starts the ranks, restarts all of them when one has failed (--max-restarts), and with
---nnodes MIN:MAX also when machines come or go. Every start divides the recipe's batch among the present ranks. Of the
-recipe, the batch, `checkpoint_minutes`, `env` and `train` count; requests to SLURM do not. Nothing is copied: the ranks
-run the installed plugin.
+--nnodes MIN:MAX also when machines come or go. Every start divides the recipe's batch among the present ranks. The
+recipe's batch, `checkpoint_minutes`, `env` and `train` are used; its requests to SLURM have no effect. The code is not
+copied: the ranks run the installed plugin.
 """
 
 from __future__ import annotations

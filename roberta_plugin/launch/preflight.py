@@ -1,6 +1,6 @@
 """Checks before the training: is every rank there, and does its GPU compute?
 
-Without this, a node that hangs or lacks a GPU shows only as a training that never starts. The ranks meet at a key-value
+Without this, a node that hangs or has no GPU shows only as a training that never starts. The ranks meet at a key-value
 store of rank 0, next to the address of the training. Each reports there; a rank that does not is named with its node.
 """
 

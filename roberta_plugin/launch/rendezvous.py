@@ -1,7 +1,7 @@
 """Where the ranks of a job meet: SLURM's environment -> rank, world size, address and port.
 
-fairseq finds these by itself only in some setups, and where it does not it falls back to localhost, which makes
-several trainings of one; so every number is given to it explicitly, and compared with the recipe.
+fairseq finds these by itself only in some setups. Elsewhere it falls back to localhost, and one training becomes
+several. So every number is given to it explicitly, and compared with the recipe.
 The batch script runs this file by `python -I` on the node of rank 0, to find a free port: hence the standard library
 alone, any Python from 3.8 on, as `restart.py`.
 """

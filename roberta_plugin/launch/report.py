@@ -1,9 +1,9 @@
 """A run for people: report.md and report.png, the ends of its attempts, its logs.
 
-Rank 0 writes the report when the training is finished, `roberta jobs report` whenever it is asked. The numbers come
-from fairseq's log (--log-format json) on the first node, of all jobs of the run. A job has one log for each node,
-RUN-DIR/logs/JOB_NODE_log.out, of all its attempts; NODE counts from 0, and each line begins with the number of its
-rank. The first node's also has the lines of the batch script.
+Rank 0 writes the report at the end of the training, and `roberta jobs report` at any time. The numbers come from
+fairseq's logs (--log-format json) on the first node of each job of the run. All attempts of a job write one log for
+each node, RUN-DIR/logs/JOB_NODE_log.out. NODE counts from 0, and each line begins with the number of its rank. The log
+of the first node also has the lines of the batch script.
 """
 
 from __future__ import annotations

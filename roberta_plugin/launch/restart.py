@@ -95,7 +95,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether the job restarts, the reason, the delay in seconds, and the nodes to exclude."""
+    """Return whether the job restarts, the reason, the delay in seconds, and the nodes to exclude."""
 
     restarts: bool
     text: str

@@ -1,4 +1,4 @@
-"""Two records of a launched run -> the settings of its training that differ, but for those that may.
+"""Two records of a launched run -> the settings of its training that differ and must not.
 
 `resume_policy.py` says what may change. The batch of an update is compared as a whole: by `batch_sequences` or
 `batch_tokens`, which keep it on any number of GPUs, or else by the options that make it on one GPU.

@@ -1,7 +1,7 @@
-"""One run of fairseq-train and its folder: launched, or of a sweep or a fine-tuning.
+"""A run of fairseq-train and its folder, for launches, sweeps and fine-tunings.
 
-No other module knows the names of these files, but `runs.py`, which reads what a run was and is, and `restart.py`,
-which must import nothing of this package:
+Only this module knows the names of these files, except `runs.py`, which reads the record and state of a run, and
+`restart.py`, which must import nothing of this package:
 
     run.json       made from: fairseq-train's arguments; of a sweep, cell and seed; of a launch, batch and snapshot
     jobs.json      SLURM's jobs by run, in the folder of a sweep; a launched run is the only one there, called `.`
@@ -16,8 +16,8 @@ which must import nothing of this package:
                    output of a node's ranks              outputs/      raw outputs of the checkpoint (`inference.py`)
 
 A run of a sweep writes its best and its last checkpoint, each with Adam's state, three times the size of the weights: a
-grid of large models would fill a disk. A finished run needs neither, because its result is in result.json and the
-weights of its chosen checkpoint serve evaluation; a run that is not done keeps everything, to resume from it.
+grid of large models would fill a disk. A finished run keeps its result in result.json, and only the weights of its
+chosen checkpoint, for evaluation. An unfinished run keeps everything, to resume from it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Light fine-tuning: frozen layers, and low-rank adapters (LoRA; Hu et al. 2021, arXiv 2106.09685).
 
-A frozen layer keeps its weights, needs no gradients of them and no optimizer state; where all below is frozen too, the
-backward pass ends above it.
+A frozen layer keeps its weights, and needs neither their gradients nor optimizer state. If all layers below are frozen
+too, the backward pass ends above it.
 
 An adapter adds scale * B (A x) to what a linear layer computes, W x + b. W and b are frozen; A is random and B zero, so
 a training starts from the pretrained model. `scale` is alpha / R. In files an adapter's parameters are beside the
-layer's: `q_proj.adapter.lora_A`, `.lora_B` and `.scale`; wherever a model without adapters reads them, for prediction
-and export, they are added to W (`merge`), so that nothing else has to know them.
+layer's: `q_proj.adapter.lora_A`, `.lora_B` and `.scale`. A model without adapters, for prediction and export, adds them
+to W when it reads them (`merge`), so that no other code has to know them.
 
 Shapes: K inputs and N outputs of the linear layer, R rank.
 """

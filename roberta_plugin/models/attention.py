@@ -1,11 +1,11 @@
-"""Self-attention (projections and heads), all attention backends, which compute it, and the choice among them.
+"""Self-attention (projections and heads), the backends that compute it, and the choice among them.
 
 `eager` is the plain reference; every backend passes the same parity test against it. A backend that cannot run raises
 an error with the reason and an alternative.
 
 torch's scaled_dot_product_attention has four kernels on a GPU: flash, cudnn, efficient (memory-efficient, of CUTLASS)
-and math. A padding mask excludes flash. cuDNN, torch's first choice on Hopper in some versions, rounds the dropout
-probability to sixteenths without a word: 0.1 becomes 0.125. So it is left out wherever the rounding would change the
+and math. A padding mask excludes flash. cuDNN, torch's first choice on Hopper in some versions, silently rounds the
+dropout probability to sixteenths: 0.1 becomes 0.125. So it is left out wherever the rounding would change the
 probability.
 
 Shapes: B blocks, T positions, Q positions that attend (all, or the predicted ones), D model dimension, H heads,

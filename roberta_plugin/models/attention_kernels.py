@@ -1,4 +1,4 @@
-"""The signature that every attention backend has, and attention on a CPU and of packed rows on a GPU.
+"""The signature of attention backends; attention on a CPU, and attention of packed rows on a GPU.
 
 Example of a packed row: three sequences of 4, 2 and 3 positions lie in a row of 9. cu_seqlens is [0, 4, 6, 9], and
 max_seqlen is 4.

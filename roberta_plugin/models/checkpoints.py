@@ -13,10 +13,10 @@ model, and KIND_heads.NAME in its state dict, so that fairseq's `roberta` finds 
 the kind of each head. Functions take and return state dicts; tensors are shared, not copied.
 
 The encoder must fit the model that loads it. Heads need not: fine-tuning starts from a model with other heads, or none.
-And the parts for pairs of texts, segments and next-sentence prediction, may be missing in one of them. Fine-tuning and
-the hub keep segments; pretraining without pairs may have none. In a model without segment embeddings, all tokens are
-of segment 0. So that row is added to the positions, or without a table of them to the tokens, when it takes over a
-checkpoint with them: the same single text gives the same features.
+The parts for pairs of texts, segments and next-sentence prediction, may also be missing in one of them. Fine-tuning and
+the hub keep segments; pretraining without pairs may have none. In a model without segment embeddings, all tokens have
+segment 0. When such a model loads a checkpoint with segments, the row of segment 0 is added to the embeddings of
+positions, or to the tokens' if there are none: a single text has the same features as before.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def reconcile_sequence_heads(model: HasHeads, state: dict[str, Any]) -> None:
     for head in sorted(theirs - ours):
         logger.info(f"the checkpoint's {head} is left out: this model has none")
     for head in sorted(ours - theirs):
-        logger.info(f"the checkpoint has no {head}: that of this model begins untrained")
+        logger.info(f"the checkpoint has no {head}: this model's begins untrained")
 
 
 def reconcile_segments(model: HasHeads, state: dict[str, Any]) -> None:
@@ -250,7 +250,7 @@ def reconcile_segments(model: HasHeads, state: dict[str, Any]) -> None:
         )
     elif SEGMENTS in model_state and SEGMENTS not in state:
         state[SEGMENTS] = model_state[SEGMENTS] * 0.0
-        logger.info("the checkpoint has no segment embeddings: those of this model begin at zero")
+        logger.info("the checkpoint has no segment embeddings: this model's begin at zero")
 
 
 def merge_segments(state: dict[str, Any], *, is_tied: bool) -> str:
@@ -263,7 +263,7 @@ def merge_segments(state: dict[str, Any], *, is_tied: bool) -> str:
         state[LM_MATRIX] = changed
     state[name] = changed
     where = "positions" if name == POSITIONS else "tokens"
-    return f"that of the first segment is added to the {where}, that of the second is left out"
+    return f"the first segment's is added to the {where}, the second's is left out"
 
 
 OUR_MODELS = ("fast_roberta", *ARCHITECTURES)

@@ -2,12 +2,11 @@
 
 A layer is compiled separately for training and validation, with padding and without, for packed rows, for the last
 layer, and once more when a size changes from batch to batch. At the 9th graph torch would give up and run all further
-kinds uncompiled, with a line on stderr that no log has. Layers share their code, so that 24 of them take as many graphs
-as one.
+kinds uncompiled, with a line on stderr that no log has. Layers share their code: 24 layers take as many graphs as one.
 
-Where the compiler does not work, for want of triton or of a C compiler, training goes on without it, after one line
-(`check_compiler`). So it does where the compiler fails for this model, in a forward or in a backward graph, also of a
-shape that comes later (`Compiled`).
+Where triton or a C compiler is missing, training goes on without compiling, after one line in the log
+(`check_compiler`). So it does if the compiler fails for this model: in a forward or a backward graph, at any shape
+(`Compiled`).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def model_setting(default: Any, help_text: str, **more: Any) -> Any:
 
         weights_fit          True if a pretraining may go on from a model with another value nevertheless, or a function
                              of the options of both, before and now, that returns this
-        is_in_hugging_face   False if Hugging Face's RoBERTa lacks it
+        is_in_hugging_face   False if Hugging Face's RoBERTa does not have it
     """
     return setting(default, help_text, describes="model", **more)
 
@@ -241,7 +241,7 @@ ARCHITECTURE = _names(lambda has: has.get("describes") == "model")
 INITIAL = _names(lambda has: has.get("describes") == "initial weights")
 """Options that draw its initial weights."""
 BEYOND_HUGGING_FACE = _names(lambda has: not has.get("is_in_hugging_face", True))
-"""Options that Hugging Face's RoBERTa lacks."""
+"""Options that Hugging Face's RoBERTa does not have."""
 SWITCHES = {item.name: item for item in fields(FastRobertaConfig) if item.metadata.get("is_switch")}
 """Options that fairseq's `roberta` and Hugging Face's RoBERTa do not have, by name."""
 

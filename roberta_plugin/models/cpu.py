@@ -5,11 +5,11 @@ around it. Here 64 random bits serve four elements, 16 bits each. The probabilit
 and the scale follows the rounded probability, so the expectation stays exact.
 
 Linear layers. torch multiplies fp32 matrices with MKL, which reaches half of oneDNN's speed on processors of AMD; on
-Intel's it is the faster one, for the gradient of weights by a third and more. torch contains oneDNN as well, but its
-operator has no derivative, which is added here. The precision is fp32 throughout, unless torch may round
-(--matmul-precision medium): on processors that multiply bf16 (AVX512-BF16, AMX) the factors and results of products are
-then rounded to bf16, as under autocast. Tensors between two products of an attention or feed-forward sublayer stay in
-bf16; the residuals, norms and losses between sublayers are in fp32, and so are sums within a product.
+Intel's, MKL is faster, for the gradient of weights by a third and more. torch contains oneDNN as well, but its operator
+has no derivative, which is added here. The precision is fp32 throughout, unless torch may round (--matmul-precision
+medium): on processors that multiply bf16 (AVX512-BF16, AMX) the factors and results of products are then rounded to
+bf16, as under autocast. Tensors between two products of an attention or feed-forward sublayer stay in bf16; the
+residuals, norms and losses between sublayers are in fp32, and so are sums within a product.
 
 Products with trained weights in bf16 or int8, by the kernels of oneDNN that torch contains; without derivatives.
 Weights are rounded and laid out for the kernels once. bf16 rounds the inputs, too. int8 has a scale for each row of the

@@ -6,7 +6,7 @@
 
 Sums are in fp32, results in bf16. This is torchao's recipe "rowwise_with_gw_hp" by torch's own operator. Where layers
 are compiled (`--compile-layers`), rounding to fp8 is one kernel. The last layer and the heads stay in bf16, and so do
-answers and validations: weights, checkpoints and exports are what they were.
+answers and validations. Weights, checkpoints and exports are as without this option.
 
 Shapes: M rows, K inputs, N outputs.
 """

@@ -1,13 +1,13 @@
 """GELU after a linear layer. In trainings on a GPU, its derivative and the gradient of the bias take one kernel.
 
-By torch's own kernels, the backward pass writes the gradient of all inputs of GELU, and reads it again to sum it up for
-the bias. Triton's kernels (`gelu_kernels.py`) sum it up where they compute it, which saves a fourth of the bytes that
-this step moves. For that, the product leaves the bias to GELU. Numbers are in half precision, computed in fp32: results
-differ from those of torch's kernels by their rounding.
+With torch's own kernels, the backward pass writes the gradient of all inputs of GELU, and reads it again to sum it up
+for the bias. Triton's kernels (`gelu_kernels.py`) sum it up where they compute it, which saves a fourth of the bytes
+that this step moves. For that, the product leaves the bias to GELU. Numbers are in half precision, computed in fp32:
+only the rounding of results differs from torch's kernels.
 
-They serve batches that are large enough for it (LEAST), for the host needs longer to start a kernel of Triton than one
-of torch's. torch.compile joins these steps itself. Without Triton, torch's own kernels run; also where Triton's fail or
-err in a trial before their first use, after one line. No GPU has run them for us yet.
+They are used for batches of at least LEAST numbers, because the host needs longer to start a kernel of Triton than one
+of torch's. torch.compile fuses these steps itself. torch's own kernels run where Triton is missing, or where its
+kernels fail or are wrong in a trial before their first use, which the log notes. We have not run them on a GPU yet.
 
 Shapes: M rows, N columns, P sums of rows.
 """

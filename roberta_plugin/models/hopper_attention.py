@@ -1,11 +1,11 @@
 """Attention of packed rows by the kernels that NVIDIA's Hopper GPUs have beside FlashAttention-2: about twice as fast.
 
-    cudnn    cuDNN's, which torch contains. It knows dropout in sixteenths: 0, 0.0625, 0.125, ...
+    cudnn    cuDNN's, which torch contains; dropout in sixteenths only: 0, 0.0625, 0.125, ...
     flash3   FlashAttention-3 (Shah et al. 2024), from its own package flash_attn_interface, without dropout
 
-Chosen by name only: no GPU has run them for us yet. A training begins with a comparison of their outputs and gradients
-with the definition, and is refused where they differ. torch has no description of these kernels that torch.compile
-could use, so compiled layers end and begin at them.
+They are chosen by name only, because we have not run them on a GPU yet. A training begins by comparing their outputs
+and gradients with the definition, and is refused if they differ. torch has no description of these kernels that
+torch.compile could use, so compiled layers end and begin at them.
 
 Shapes: N positions of a row, H heads, K head dimension.
 """

@@ -1,15 +1,14 @@
-"""Initial weights: BERT's, and heads that attend to the neighboring tokens.
+"""Initial weights: BERT's, and heads that attend to the neighboring tokens (`--init-attention neighbors`).
 
-Initial heads that attend to the neighboring tokens (`--init-attention neighbors`): a model with learned positions
-begins without knowing which positions are neighbors, and a small one needs most of its first million tokens to find
-out. Here the position embeddings begin as sinusoids, and each head of the first layers begins as a rotation of them, so
-that it attends to one offset: -1, 1, -2, 2 and so on. The idea of structure in the initial weights is from Trockman
-and Kolter 2023 ("Mimetic initialization of self-attention layers", arXiv 2305.09828), the rotation from Vaswani et
-al. 2017, section 3.5. All weights are trained as usual. The second layer begins like the first, but sees the positions
-as clearly only where the first adds nothing at first (`--zero-init-residual`). The sharpness holds for normed inputs:
-in the first layer, of a norm after the embeddings or before the sublayer. With frequencies w, position t is
-(cos wt, sin wt) for each w. A query rotated by w*offset and an unrotated key have the product sum over w of
-cos(w (t + offset - s)), which is greatest where s = t + offset.
+A model with learned positions begins without knowing which positions are neighbors, and a small one needs most of its
+first million tokens to find out. Here the position embeddings begin as sinusoids, and each head of the first layers
+begins as a rotation of them, so that it attends to one offset: -1, 1, -2, 2 and so on. The idea of structure in the
+initial weights is from Trockman and Kolter 2023 ("Mimetic initialization of self-attention layers", arXiv 2305.09828),
+the rotation from Vaswani et al. 2017, section 3.5. All weights are trained as usual. The second layer begins like the
+first, but sees the positions as clearly only where the first adds nothing at first (`--zero-init-residual`). The
+sharpness holds for normed inputs: in the first layer, of a norm after the embeddings or before the sublayer. With
+frequencies w, position t is (cos wt, sin wt) for each w. A query rotated by w*offset and an unrotated key have the
+product sum over w of cos(w (t + offset - s)), which is greatest where s = t + offset.
 
 Shapes: D model dimension; P position embeddings, H heads of K dimensions, F = K / 2 frequencies of a head.
 """

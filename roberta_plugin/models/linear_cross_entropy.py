@@ -2,11 +2,11 @@
 
     loss = sum over m of -log softmax(x_m W^T + b)[y_m], over the rows whose y_m is not the ignored id
 
-On a CPU in fp32, our own loop over chunks of 256 rows: the logits of a chunk stay in the cache, and the gradients are
-computed from them there. Elsewhere the plain path, as long as its logits are a small part of the device's memory; else
-the same loop with chunks of 2,048 rows, large enough to keep a GPU busy. (`F.linear_cross_entropy` of torch 2.13 cuts
-the 4,928 rows of 64 blocks into 77 chunks of 64: 3,175 kernels instead of 11, and in bf16 ten times the error in the
-gradient of W.) All paths pass one parity test.
+On a CPU in fp32, a loop of our own goes over chunks of 256 rows: the logits of a chunk stay in the cache, and the
+gradients are computed from them there. Elsewhere the plain path is taken, if its logits are a small part of the
+device's memory; otherwise the same loop with chunks of 2,048 rows, large enough to keep a GPU busy.
+(`F.linear_cross_entropy` of torch 2.13 cuts the 4,928 rows of 64 blocks into 77 chunks of 64: 3,175 kernels instead of
+11, and in bf16 ten times the error in the gradient of W.) All paths pass one parity test.
 
 On a GPU, rows of logits must begin at multiples of 16 bytes, or products take slow kernels. Where V is not a multiple
 of 8, as with RoBERTa's 50,265 symbols, W gets rows of zeros up to a multiple of 64, and b -inf for them. Their

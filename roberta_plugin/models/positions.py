@@ -3,7 +3,7 @@
 Rotary positions (Su et al. 2021, "RoFormer", arXiv 2104.09864, section 3.2.2). Dimensions i and i + K / 2 of a head's
 queries and keys are turned by the angle t * base^(-2 i / K) at position t, so that their products depend on differences
 of positions alone. Hugging Face's models pair dimensions in the same way. There are no position embeddings then, and
-only the training limits the length of texts.
+the length of texts is limited by the training only.
 
 Local windows, as in ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1): layers 0, N, 2 N, ... attend to the
 whole sequence, the others to window / 2 positions on either side of each. Which layer is local goes by its place in the

@@ -1,11 +1,11 @@
-"""A trained model for answers alone in fp32, bf16 or int8: which of them a machine has, and the change of a model.
+"""A trained model for answers alone, in fp32, bf16 or int8: which of them a machine supports, and the conversion.
 
     fp32   as it was trained
     bf16   on a CPU: products of the layers and of the vocabulary by `cpu.py`, attention in bf16; embeddings,
            residuals, norms and the heads of fine-tuning in fp32. On a GPU: the whole model
     int8   on a CPU, the same with int8 products; embeddings, residuals, GELU and norms in fp32, attention in bf16
 
-A model is changed once and keeps no other copy of its layers' weights. It then has no derivatives and no dropout.
+A model is converted once, in place: it then has no derivatives and no dropout.
 
 Shapes: B sequences, T positions, D model dimension, H heads, K = D / H.
 """

@@ -5,14 +5,14 @@ The rules, each with its source:
     speed         a recipe's hours are for its hardware: a CPU core with bf16, whose products take 1.8 times as
                   long in fp32 (4 layers x 256); two cores are 1.5 times as fast (both measured), more by Amdahl's law;
                   GPUs by their peaks; a small model on a GPU waits for its kernels to start
-    recipe        the one whose length here is nearest, by ratio, to what hours and text allow; without --hours, that is
-                  half an hour on processors and a day on GPUs
+    recipe        the one whose length here is nearest, by ratio, to what hours and text allow; without --hours, half an
+                  hour on processors and a day on GPUs
     updates       in proportion to the hours; warm-up, growth and decay with them
     options       the user's override the recipe's, and remove options of the recipe that only go with a replaced one
     passes        at most 40 over the text, unless --recipe is given: the paper's Table 3 makes some 37 over 16 GB, and
                   more would not help (Muennighoff et al. 2023); a warning above, and below one
-    model         its best size grows with the root of the compute (Hoffmann et al. 2022), and so do the recipes: a
-                  warning where one of them is made more than four times as long, or as short
+    model         its best size grows with the root of the compute (Hoffmann et al. 2022), as in the recipes; a
+                  warning if a recipe is made more than four times as long, or as short
     batch         the recipe's, on any number of GPUs: --update-freq takes what they do not hold; a recipe for
                   processors takes one GPU
     vocabulary    8,000 symbols for 55 MB of text (our searches), 50,000 for 160 GB (the paper), between them in

@@ -3,7 +3,7 @@
 Source files are parsed, never imported, so no foreign code runs. A source file, and a topic of the language reference
 (`pydoc_data.topics`), is a document. Of its docstrings, paragraphs are kept that read as prose, each once. The files
 have one paragraph per line and a blank line between documents. Whole documents are held out, chosen by the hash of
-their name, so the split is the same in every run; without paragraphs that share a sentence with the training text.
+their name, so the split is the same in every run. They lose paragraphs that share a sentence with the training text.
 """
 
 from __future__ import annotations

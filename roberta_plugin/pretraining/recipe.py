@@ -13,10 +13,10 @@
     why           the reasons for these settings, with sources
     train         options of fairseq-train, without data, machine and folders
 
-A longer or shorter training has the same shape: `scaled` multiplies every number of updates. How often, for --hours,
-follows from `hours`: with other hours, runs that began with --hours could not be resumed. So the hours on GPUs, all of
-them estimates, stay as they are until they are measured. Those of a dry run (`launch/estimate.py`) differ from them by
-up to a sixth.
+A longer or shorter training has the same shape: `scaled` multiplies every number of updates, for --hours by its ratio
+to `hours`. If `hours` changed, runs that began with --hours could not be resumed. So the hours on GPUs, all of them
+estimates, stay as they are until they are measured. A dry run (`launch/estimate.py`) estimates up to a sixth more or
+less.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     file, folder or name --find_start--> Start --fitted, words--> options that build such a model, in the recipe's place
     data-bin --in_words_of--> the same start, or one whose vocabulary was changed to the data's (`start/`)
 
-The user's own --arch or a part of it, --tokenizer and --vocab-size override the model's. Whatever then does not
-fit is refused with all differences.
+The user's own --arch, options of the architecture, --tokenizer and --vocab-size override the model's. If the model then
+does not fit, it is refused, with all differences.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Text -> a tokenizer and a data-bin in the folder of a pretraining; what is there already is made once.
+"""Text -> a tokenizer and a data-bin in the folder of a pretraining, each made once.
 
-text.json keeps what the folder's files were made from: a second start with other text is refused, and so is a folder
-in which such files were before.
+text.json records what the folder's files were made from. A second start with other text is refused, and so is a folder
+that held such files before.
 """
 
 from __future__ import annotations

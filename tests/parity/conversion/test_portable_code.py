@@ -140,7 +140,7 @@ def test_segments_of_pairs_go_along_and_every_bit_comes_back(tmp_path, switches)
 def test_a_format_without_segments_gives_the_same_to_single_texts(tmp_path, to, switches):
     ours = with_segments(tmp_path / "ours", **switches)
     done = export_model(ExportSettings(checkpoint=ours, to=to, output_dir=tmp_path / "theirs"))
-    assert "the exported model does not: that of the first segment is added to the" in done.notes[0]
+    assert "the exported model does not: the first segment's is added to the" in done.notes[0]
     ids, is_token = batch(ours)
     for options in ({"features_only": True}, {}) if to == "fairseq" else ({"features_only": True},):
         found, expected = (opened(each).double()(ids, **options)[0][is_token] for each in (done.folder, ours))
