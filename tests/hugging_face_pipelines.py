@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from roberta_plugin.conversion.huggingface_model import to_hugging_face
+from roberta_plugin.conversion.huggingface_parameters import to_hugging_face
 from roberta_plugin.conversion.portable import Head
 from roberta_plugin.hub import RobertaHub
 

@@ -10,7 +10,8 @@ model_files              a path -> its format, checkpoint, dict.txt and tokenize
 formats                  the base class of formats of `--to`; `registry.FORMATS` has all
 fairseq_format           checkpoints of any year, archives           <-> portable
 huggingface              a folder of Hugging Face                    <-> portable, by these parts:
-huggingface_model        config.json, names of parameters            <-> options, our names
+huggingface_model        config.json                                 <-> options, head
+huggingface_parameters   their state dict                            <-> ours
 families                 differences of other classes than RoBERTa's in these two (`registry.FAMILIES`)
 portable_code            any other model of ours, with its code
 modeling_roberta_plugin  classes of transformers, which an export copies into its folder

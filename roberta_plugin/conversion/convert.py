@@ -35,7 +35,7 @@ from roberta_plugin.files import hidden_folder, replace_folder, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import wait_for_lock
-from roberta_plugin.models.checkpoints import SEGMENTS, merge_segments, sequence_head_of
+from roberta_plugin.models.state_dicts import SEGMENTS, merge_segments, sequence_head_of
 
 logger = logging.getLogger(__name__)
 

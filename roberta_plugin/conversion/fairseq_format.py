@@ -56,16 +56,10 @@ from roberta_plugin.data.vocabulary import MASK, Vocabulary
 from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.adapters import merge
-from roberta_plugin.models.checkpoints import (
-    TOKENS,
-    VERSION,
-    architecture,
-    from_older_fairseq,
-    model_arguments,
-    saved_options,
-)
+from roberta_plugin.models.checkpoints import architecture, model_arguments, saved_options
 from roberta_plugin.models.config import check_has_no_switch
 from roberta_plugin.models.head_parameters import CLASSIFICATION, head_prefixes
+from roberta_plugin.models.state_dicts import TOKENS, VERSION, from_older_fairseq
 
 logger = logging.getLogger(__name__)
 

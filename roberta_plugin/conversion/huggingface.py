@@ -32,18 +32,15 @@ from roberta_plugin.conversion.families import (
 )
 from roberta_plugin.conversion.fields import check_config
 from roberta_plugin.conversion.formats import Format, formats_in
-from roberta_plugin.conversion.huggingface_model import (
+from roberta_plugin.conversion.huggingface_model import from_config, head_of, remembered, to_config
+from roberta_plugin.conversion.huggingface_parameters import (
     ORIGINAL,
     POOLER,
     SEGMENT_ROWS,
     THEIR_POSITIONS,
     TOKEN_TYPES,
     WORDS,
-    from_config,
     from_hugging_face,
-    head_of,
-    remembered,
-    to_config,
     to_hugging_face,
     with_base_prefix,
 )
@@ -59,9 +56,9 @@ from roberta_plugin.data.tokenizers.huggingface import read_tokenizer, their_ids
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, read_sizes
 from roberta_plugin.models.config import has_position_limit
 from roberta_plugin.models.initial_weights import STANDARD_DEVIATION
+from roberta_plugin.models.state_dicts import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, read_sizes
 
 _ADVICE = "Copy the file again."
 

@@ -400,7 +400,7 @@ def task_state(
 
 
 def translate(name: str, table: Mapping[str, str]) -> str:
-    """The name of a parameter by a table of modules, such as `huggingface_model.TRUNK`."""
+    """The name of a parameter by a table of modules, such as `huggingface_parameters.TRUNK`."""
     module, _, leaf = name.rpartition(".")
     key = module
     number = re.search(r"\.layers?\.(\d+)\.", module)

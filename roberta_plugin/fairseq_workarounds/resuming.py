@@ -18,9 +18,10 @@ from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.fairseq_workarounds.saved_state import check_moments, check_state
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.starting_head import starting_head, take_over_head
-from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, norms_of, saved_options
+from roberta_plugin.models.checkpoints import saved_options
 from roberta_plugin.models.config import ARCHITECTURE, SWITCHES, FastRobertaConfig
 from roberta_plugin.models.head_parameters import is_of_head
+from roberta_plugin.models.state_dicts import POSITIONS, ROWS_BEFORE_POSITIONS, norms_of
 from roberta_plugin.record import Difference, differences, listed, option_name, refuse
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,8 @@ compiling              torch.compile of layers, embeddings, head and loss
 heads                  features                   -> logits of the vocabulary, next sentences, classes, tags, spans
 linear_cross_entropy   features, labels           -> loss, without holding all logits
 adapters               light fine-tuning: frozen layers, low-rank adapters
-checkpoints            state dicts of other layouts, and options
+checkpoints            a checkpoint -> its model, by its options
+state_dicts            its parameters: names of other layouts, and what of them fits a model
 head_parameters        heads of a checkpoint and of the model
 precision              a trained model for predictions alone, in fp32, bf16 or int8
 cpu                    faster training steps, and faster predictions, on a CPU

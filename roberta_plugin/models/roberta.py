@@ -22,14 +22,6 @@ from torch import Tensor, nn
 from roberta_plugin.models.adapters import reconcile_adapters
 from roberta_plugin.models.attention import check_agreement, describe_choice, named_backend
 from roberta_plugin.models.attention_kernels import MAX_DIM, is_exact
-from roberta_plugin.models.checkpoints import (
-    check_sizes,
-    from_older_fairseq,
-    name_heads_as_in_files,
-    name_heads_as_in_model,
-    reconcile_segments,
-    reconcile_sequence_heads,
-)
 from roberta_plugin.models.compiling import (
     Compiled,
     check_compiler,
@@ -55,6 +47,14 @@ from roberta_plugin.models.hopper_attention import PackedKernel
 from roberta_plugin.models.initial_weights import attend_to_neighbors, initialize
 from roberta_plugin.models.roberta_encoder import RobertaEncoder
 from roberta_plugin.models.sharing import check_shared
+from roberta_plugin.models.state_dicts import (
+    check_sizes,
+    from_older_fairseq,
+    name_heads_as_in_files,
+    name_heads_as_in_model,
+    reconcile_segments,
+    reconcile_sequence_heads,
+)
 from roberta_plugin.registry import HEADS
 
 logger = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from roberta_plugin.conversion.huggingface_model import to_hugging_face
+from roberta_plugin.conversion.huggingface_parameters import to_hugging_face
 from roberta_plugin.conversion.portable import Head
 from roberta_plugin.hub import RobertaHub, running
 from roberta_plugin.models.precision import set_precision

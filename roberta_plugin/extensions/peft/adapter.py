@@ -28,7 +28,8 @@ from roberta_plugin.conversion.huggingface import (
     task_of_import,
     write_weights,
 )
-from roberta_plugin.conversion.huggingface_model import TRUNK, check_head, to_hugging_face, with_base_prefix
+from roberta_plugin.conversion.huggingface_model import check_head
+from roberta_plugin.conversion.huggingface_parameters import TRUNK, to_hugging_face, with_base_prefix
 from roberta_plugin.conversion.portable import (
     MASKED_LM,
     Head,

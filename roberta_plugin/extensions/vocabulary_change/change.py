@@ -32,7 +32,7 @@ from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
 from roberta_plugin.extensions.vocabulary_change.new_words import extended
 from roberta_plugin.extensions.vocabulary_change.settings import ExtendSettings
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints import TOKENS
+from roberta_plugin.models.state_dicts import TOKENS
 
 _REPLACEMENT = "\ufffd"  # decoded from bytes that are not text, such as a part of a character
 

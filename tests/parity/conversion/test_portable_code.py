@@ -15,8 +15,8 @@ from roberta_plugin.conversion import portable_code
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints import SEGMENTS
 from roberta_plugin.models.config import SWITCHES
+from roberta_plugin.models.state_dicts import SEGMENTS
 from tests.hugging_face import code_in, import_transformers
 from tests.refusals import refused
 from tests.tiny_conversions import HEAD, batch, changed, comes_back, imported, opened, write_checkpoint

@@ -2,7 +2,7 @@
 
 import torch
 
-from roberta_plugin.conversion.huggingface_model import from_hugging_face, to_hugging_face
+from roberta_plugin.conversion.huggingface_parameters import from_hugging_face, to_hugging_face
 from roberta_plugin.conversion.portable import Head
 from tests.hugging_face import import_transformers
 from tests.refusals import refused

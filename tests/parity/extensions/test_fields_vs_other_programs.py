@@ -18,7 +18,7 @@ from roberta_plugin.conversion import fields
 from roberta_plugin.conversion.convert import ImportSettings, import_model
 from roberta_plugin.conversion.families import fields_of
 from roberta_plugin.conversion.huggingface import read_huggingface, read_weights, write_weights
-from roberta_plugin.conversion.huggingface_model import TOKEN_TYPES
+from roberta_plugin.conversion.huggingface_parameters import TOKEN_TYPES
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.data.tokenizers.huggingface_fields import check_tokenizer
 from roberta_plugin.extensions.peft.adapter import FIELDS as OF_ADAPTERS

@@ -16,7 +16,7 @@ from roberta_plugin.conversion.convert import ImportSettings, import_model, impo
 from roberta_plugin.conversion.named_models import hub_name, local_path
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints import TOKENS
+from roberta_plugin.models.state_dicts import TOKENS
 from tests.hub_server import empty_hub
 from tests.refusals import refused
 from tests.tiny_conversions import exported, new_masked_lm, new_shards, opened

@@ -16,13 +16,12 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import (
     FAIRSEQ_MODELS,
     OUR_MODELS,
-    VERSION,
-    from_older_fairseq,
     model_arguments,
     model_options,
     num_segments_in,
 )
 from roberta_plugin.models.roberta import FastRobertaModel
+from roberta_plugin.models.state_dicts import VERSION, from_older_fairseq
 from tests.conftest import REPOSITORY
 from tests.forked_training import run_python
 from tests.head_checkpoints import IN_LAYER, check_head, linears

@@ -13,7 +13,7 @@ from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints import SEGMENTS, merge_segments
+from roberta_plugin.models.state_dicts import SEGMENTS, merge_segments
 from tests.first_runs import train
 from tests.hugging_face import code_in, import_transformers
 from tests.tiny_benchmarks import prepared_of

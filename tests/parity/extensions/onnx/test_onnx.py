@@ -14,7 +14,7 @@ from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.extensions.onnx.model import _changes
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints import SEGMENTS
+from roberta_plugin.models.state_dicts import SEGMENTS
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.refusals import refused
 from tests.tiny_conversions import batch, opened, write_checkpoint

@@ -12,7 +12,7 @@ from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.conversion.portable_code import CODE
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.adapters import TARGETS, add_adapters
-from roberta_plugin.models.checkpoints import SEGMENTS
+from roberta_plugin.models.state_dicts import SEGMENTS
 from tests.hugging_face import code_in, import_transformers, later
 from tests.refusals import refused
 from tests.tiny_conversions import HEAD, batch, exported, imported, opened, write_checkpoint

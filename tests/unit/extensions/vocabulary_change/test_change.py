@@ -17,7 +17,7 @@ from roberta_plugin.extensions.vocabulary_change.change import extend_vocabulary
 from roberta_plugin.extensions.vocabulary_change.new_words import extended
 from roberta_plugin.extensions.vocabulary_change.settings import ExtendSettings
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints import TOKENS
+from roberta_plugin.models.state_dicts import TOKENS
 from tests.hugging_face import import_transformers
 from tests.needed_extensions import with_kinds_of_extensions
 from tests.refusals import refused
