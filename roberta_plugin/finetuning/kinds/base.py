@@ -5,7 +5,7 @@
     preparation    write: examples -> the files of a split
     raw outputs    outputs, outputs_by: the names and the rows of `RawOutputs`
     results        judged: raw outputs for a split -> entries and metrics; validated, outcome and baseline call it
-    answers        read_question, answer: a record -> an answer, by an open model
+    answers        answering: the kind with an open model, for `AnsweringKind`
 
 Shapes: N examples or questions, S their sequences, C classes.
 """
@@ -13,16 +13,21 @@ Shapes: N examples or questions, S their sequences, C classes.
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.kinds import KINDS, kind_class, own_kinds
+from roberta_plugin.finetuning.kinds.answers import OWN as OWN
+from roberta_plugin.finetuning.kinds.answers import Answer as Answer
+from roberta_plugin.finetuning.kinds.answers import AnsweringKind, AnswerOptions, Hub
+from roberta_plugin.finetuning.kinds.answers import Official as Official
+from roberta_plugin.finetuning.kinds.answers import marked as marked
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, HELD_OUT, Decisions, Outcome, RawOutputs
 from roberta_plugin.finetuning.kinds.scored import ScoredKind
 from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block
@@ -31,19 +36,11 @@ from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.settings import is_given
-from roberta_plugin.tables import IN_MEMORY, Row
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_THRESHOLD = 0.5
 TEXT_CLASSES = "roberta_sentence_prediction"  # the fairseq task of texts and pairs
-
-Answer = dict[str, Any] | ValueError
-"""The answer to a record, or the reason why there is none."""
-Hub = Any
-"""A `roberta_plugin.hub.RobertaHub`; that package imports this one, so the type cannot be named here."""
-AnswerOptions = Any
-"""The `PredictSettings` of `roberta_plugin/prediction/settings.py`, for the same reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,41 +94,11 @@ SEQUENCE_CLASSIFICATION: dict[str, Any] = {
 }
 
 
-class Official(NamedTuple):
-    """The part of an official task that a kind does not know: how its records are read and scored."""
-
-    columns: tuple[str, ...] = ()
-    """The column of the text, or the columns of the two texts."""
-    is_pair: bool | None = None
-    """True if it reads two texts; None: not known."""
-    texts: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
-    """A record with the official fields -> its texts; `text` and `text_pair` are read too."""
-    choices: Callable[[Mapping[str, Any]], Any] | None = None
-    """A record with the official fields -> the example of its text, question and options."""
-    slot: str = ""
-    """The part of a question that an option replaces; empty: blanks, as in RACE."""
-    separators: int = 2
-    """The number of </s> between the text and a question with such a slot."""
-    limits: tuple[float, float] | None = None
-    """The smallest and the greatest number."""
-    white_space: WhiteSpace | None = None
-    """How the white space of a text is read; None: as the kind does."""
-    is_own: bool = False
-    """True for tables of your own, whose settings name the kind and the columns."""
-
-
-OWN = Official(is_own=True)
-"""Tables of your own."""
-
-
-class Kind(ScoredKind, ABC):
+class Kind(ScoredKind, AnsweringKind, ABC):
     """One kind of task, with the settings that a prepared folder or a checkpoint records."""
 
-    name: ClassVar[str]
     description: ClassVar[str]
     """The use of a model of this kind, for model cards."""
-    head: ClassVar[str] = "classification"
-    """The kind of its head in `models/heads.py`; or masked_lm, the head of pretraining."""
     default_head_name: ClassVar[str] = "sentence_classification_head"
     task: ClassVar[str] = TEXT_CLASSES
     """The name of the fairseq task and criterion that train it."""
@@ -168,8 +135,6 @@ class Kind(ScoredKind, ABC):
     """Settings that an export writes to config.json, in an entry named like the kind -> True for valid values."""
     also_recorded: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
     """The same for settings that a model need not have."""
-    fields: ClassVar[tuple[str, ...]] = ("text",)
-    """Fields of a record that --text-column and --text-pair-column stand for."""
     white_space: ClassVar[WhiteSpace] = "stripped"
     """How the model reads the white space of a text."""
     baseline_name: ClassVar[str] = "a constant answer"
@@ -181,16 +146,6 @@ class Kind(ScoredKind, ABC):
     """Settings that say which rows of the training table are held out of the training."""
     scoring: ClassVar[tuple[str, ...]] = ()
     """Its options of the scoring."""
-    decides_by: ClassVar[Mapping[str, str]] = {}
-    """Thresholds and temperatures (`kinds/outputs.py`): the option of `roberta predict` that gives the number -> the
-    option of the scoring that searches for it; empty: it is always searched for."""
-
-    hub: Hub
-    options: AnswerOptions
-    numbers: Mapping[str, float]
-    """The numbers of `decides_by` that the model has."""
-    max_length: int
-    head_name: str
 
     def __init__(self, settings: Mapping[str, Any], *, task_name: str = "", official: Official | None = None) -> None:
         """Make a kind from settings; `task_name` is the fine-tuning task, and `official` are its rules.
@@ -436,111 +391,6 @@ class Kind(ScoredKind, ABC):
         made.open()
         return made
 
-    def open(self) -> None:
-        """Choose the head that answers."""
-        if self.head == "masked_lm":
-            self.hub.check_masked_lm()
-        else:
-            self.head_name = chosen_head(self.hub.heads_of(self.head), self.options.head, kind=self.name)
-
-    def question(self, record: Mapping[str, Any]) -> Any:
-        """What a record asks, for `answer`."""
-        row = Row(IN_MEMORY, 0, record)
-        for name in ("text_column", "text_pair_column"):
-            self.check_column(row, name)
-        try:
-            return self.read_question(row)
-        except ValueError as error:
-            raise ValueError(str(error).removeprefix(f"{row.where}: ")) from None
-
-    def id_of(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """The id of a record, as `id`; empty without one.
-
-        Raises:
-            ValueError: if there is no such column as --id-column names.
-        """
-        self.check_column(Row(IN_MEMORY, 0, record), "id_column")
-        names = (self.options.id_column, self.settings.get("id_column"), "id")
-        return next(({"id": record[name]} for name in names if name is not None and name in record), {})
-
-    def check_column(self, row: Row, option: str) -> None:
-        """Refuse a record without the column that an option names."""
-        column = getattr(self.options, option)
-        if column is not None and column not in row.values:
-            raise ValueError(
-                f"there is no column {column!r}; there are {', '.join(row.values)}. Name one of them by "
-                f"--{option.replace('_', '-')}."
-            )
-
-    def names_of(self, place: int, *others: str) -> tuple[str, ...]:
-        """Names of the columns that may hold the first (0) or the second text (1) of a row, or of a record.
-
-        In a table it is the column of the settings; in a record also the usual ones and `others`.
-        """
-        option = ("text_column", "text_pair_column")[place]
-        recorded = self.settings.get(option)
-        if not self.is_answering:
-            return (recorded,) if recorded else ()
-        if (wanted := getattr(self.options, option)) is not None:
-            return (wanted,)
-        of_task = self.official.columns[place : place + 1]
-        return (*((recorded,) if recorded else ()), self.fields[place], *others, *of_task)
-
-    def second_column(self, row: Row, first: str) -> str | None:
-        """The column of the second text of a row or record, beside the `first`; None: one text is read.
-
-        In a table it is the column of the settings. A record must have one if the model was fine-tuned on two texts,
-        and none if it was fine-tuned on one, so that the same is read on both roads.
-        """
-        names = [name for name in self.names_of(1) if name != first]
-        if not self.is_answering:
-            return names[0] if names else None
-        found = next((name for name in names if name in row.values), None)
-        # of tables of your own the settings say whether it learned from pairs; None: that is not known
-        of_table = bool(self.settings.get("text_pair_column"))
-        is_pair = of_table if "text_column" in self.settings else self.official.is_pair
-        if found is not None and is_pair is False:
-            raise ValueError(
-                f"{row.where}: the model was fine-tuned on single texts, and the record has {found!r}. Leave it out."
-            )
-        if found is None and is_pair:
-            usual = self.fields[1]
-            raise ValueError(
-                f"{row.where}: there is no column {names[0]!r} (there are {', '.join(row.values)}), and the model was "
-                f"fine-tuned on pairs of texts; {usual} is read too. Add one, or name the column by --text-pair-column."
-            )
-        return found
-
-    @abstractmethod
-    def read_question(self, row: Row) -> Any:
-        """The inputs of a row or record, checked."""
-
-    def answer(self, questions: Sequence[Any]) -> list[Answer]:
-        """The answers to results of `question`, in order, by the open model."""
-        raise NotImplementedError(f"{self.name} is predicted as another kind")
-
-    def known_labels(self, number: int, *, form: str = "{}") -> list[str]:
-        """The names of a head's classes, or their numbers if the checkpoint has no names or another number of them."""
-        names = [str(label) for label in self.settings.get("labels") or ()]
-        return names if len(names) == number else [form.format(label) for label in range(number)]
-
-    @classmethod
-    def numbers_of(cls, values: Mapping[str, Any]) -> dict[str, float]:
-        """The numbers of `decides_by` among other values, such as the metrics of a development set."""
-        return {name: float(values[name]) for name in cls.decides_by if name in values}
-
-    def number(self, name: str) -> float | None:
-        """The threshold or temperature of an option, or else of the model."""
-        value: float | None = getattr(self.options, name)
-        return self.numbers.get(name) if value is None else value
-
-    def check_one_output(self) -> None:
-        """Refuse a head with several outputs."""
-        if (outputs := self.hub.num_classes(self.head_name)) != 1:
-            raise ValueError(
-                f"The head {self.head_name} has {outputs} outputs, one for each class: give --task-kind classification."
-            )
-
 
 def certain(shape: tuple[int, ...], column: Any) -> NDArray[np.float32]:
     """Logits (S, C) or (T_s, C) that make one class certain."""
@@ -554,24 +404,6 @@ def logits_of(members: Sequence[RawOutputs]) -> list[NDArray[np.float64]]:
     logits = [member.logits.astype(np.float64) for member in members if member.logits is not None]
     assert len(logits) == len(members) > 0, "this kind has a classification head"
     return logits
-
-
-def chosen_head(heads: Sequence[str], wanted: str | None, *, kind: str) -> str:
-    """The head called `wanted`; None: the only head."""
-    if wanted is not None:
-        if wanted not in heads:
-            raise ValueError(f"--head {wanted}: the model has {', '.join(heads) or 'no head'} for {kind}.")
-        return wanted
-    if not heads:
-        raise ValueError(f"The model has no head for {kind}: fine-tune it first, or give another --task-kind.")
-    if len(heads) > 1:
-        raise ValueError(f"The model has the heads {', '.join(heads)}: choose one with --head.")
-    return heads[0]
-
-
-def marked(content: dict[str, Any], *, is_cut: bool) -> dict[str, Any]:
-    """The answer, with a mark if the text was cut."""
-    return {**content, "truncated": True} if is_cut else content
 
 
 def is_length(value: Any) -> bool:
