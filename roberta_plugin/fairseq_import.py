@@ -7,6 +7,7 @@ Each of our modules that imports fairseq imports this one first, so the order of
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 import logging
@@ -25,7 +26,7 @@ class OwnGroup:
     """
 
     @classmethod
-    def add_args(cls, parser: Any) -> None:
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
         """Add the options of the dataclass, as fairseq's base class does."""
         group = parser.add_argument_group(f"options of roberta_plugin's {cls.__name__}")
         super().add_args(group)  # type: ignore[misc]

@@ -11,6 +11,7 @@ Example:
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import difflib
 import enum
@@ -79,7 +80,9 @@ def flag(item: dataclasses.Field[Any]) -> str:
     return str(item.metadata.get("flag") or f"--{item.name.replace('_', '-')}")
 
 
-def add_options(parser: Any, kind: type[Any], *, skip: Collection[str] = (), optional: Collection[str] = ()) -> None:
+def add_options(
+    parser: argparse._ActionsContainer, kind: type[Any], *, skip: Collection[str] = (), optional: Collection[str] = ()
+) -> None:
     """Add an option for each field of a dataclass that has a help text, first those without a default.
 
     `from_arguments` reads the texts that they give. A field without a default must be given, if it is not `optional`.
@@ -90,7 +93,9 @@ def add_options(parser: Any, kind: type[Any], *, skip: Collection[str] = (), opt
             add_option(parser, item, hints[item.name], **({"required": False} if item.name in optional else {}))
 
 
-def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any) -> Any:
+def add_option(
+    parser: argparse._ActionsContainer, item: dataclasses.Field[Any], hint: Any, **more: Any
+) -> argparse.Action:
     """Add the option of a field of type `hint` to a parser or group; returns argparse's action."""
     name, has = flag(item), item.metadata
     kind, choices = _plain(hint), choices_of(item, hint) or None

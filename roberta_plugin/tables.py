@@ -32,7 +32,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import IO, Any, Literal, NamedTuple, TypeVar
 
 from roberta_plugin.data import text_inputs_files
 from roberta_plugin.data.text_inputs_columnar import read_rows
@@ -307,7 +307,9 @@ def _blocks_of_standard_input() -> Iterator[bytes]:
     """Whole lines as they come, so that none waits for the next one."""
     if sys.stdin is None:
         raise ValueError("Standard input is closed: name a file by --input, or give the texts themselves.")
-    file: Any = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)  # a thread that waits in it holds no lock at exit
+    file: IO[bytes] = getattr(
+        sys.stdin.buffer, "raw", sys.stdin.buffer
+    )  # a thread that waits in it holds no lock at exit
     unfinished: list[bytes] = []
     while piece := _next_piece(file):
         before, line_end, after = piece.rpartition(b"\n")
@@ -321,7 +323,7 @@ def _blocks_of_standard_input() -> Iterator[bytes]:
         yield rest
 
 
-def _next_piece(file: Any) -> bytes:
+def _next_piece(file: IO[bytes]) -> bytes:
     while (piece := file.read(_PIECE_BYTES)) is None:  # another program made the pipe non-blocking
         select.select([file], [], [])
     return bytes(piece)

@@ -125,9 +125,15 @@ class HelpOfTask(argparse.Action):
     """--help of a verb with a TASK: the general options, and the options of the task that precedes it."""
 
     texts: Mapping[argparse.Action, Mapping[str, str]]  # option -> the tasks that have it, and what it does there
-    group: Any
+    group: argparse._ArgumentGroup
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
         """Print the help, and exit."""
         task = getattr(namespace, "task", None)
         self.group.title = f"options of {task}"

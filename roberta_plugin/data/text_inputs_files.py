@@ -18,7 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from roberta_plugin.data.text_inputs_compressed import COMPRESSIONS, MAGIC, decompressed_pieces
 from roberta_plugin.data.text_inputs_json import check_json_lines, looks_like_json_lines
@@ -38,10 +38,11 @@ from roberta_plugin.settings import nearest
 _OPEN_FILE = re.compile(r"/(?:dev|proc/self)/fd/(\d+)|/dev/stdin")
 
 
-def open_input(path: str, *, is_sequential: bool = True) -> Any:
+def open_input(path: str, *, is_sequential: bool = True) -> IO[bytes]:
     """Open a file or URL, or use a pipe that is already open: a pipe `/dev/fd/N` cannot be opened twice."""
     if is_url(path):
-        return open_url(path, is_sequential=is_sequential)
+        remote: IO[bytes] = open_url(path, is_sequential=is_sequential)
+        return remote
     if match := _OPEN_FILE.fullmatch(path):
         return open(int(match[1] or 0), "rb", closefd=False)
     return open(path, "rb")

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from roberta_plugin.files import atomic_write, cache_folder
 
@@ -167,7 +167,7 @@ def fetch(url: str) -> Path:
 class _File(io.RawIOBase):
     """A file whose errors name its URL."""
 
-    def __init__(self, url: str, files: Any, file: Any) -> None:
+    def __init__(self, url: str, files: Any, file: IO[bytes]) -> None:
         self._url, self._file = url, file
         self._files = files  # which may close its files when it is freed
 

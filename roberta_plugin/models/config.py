@@ -5,6 +5,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Optional
 
 import torch
@@ -262,7 +263,7 @@ def given_switches(options: Any) -> list[str]:
     ]
 
 
-def check_has_no_switch(options: Any, *, path: Any, other: str, instead: str) -> None:
+def check_has_no_switch(options: Any, *, path: Path, other: str, instead: str) -> None:
     """Refuse a model of these `options` with switches where the format of the `other` model has none.
 
     `instead`, the formats that have them, ends the message.

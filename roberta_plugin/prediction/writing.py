@@ -142,7 +142,7 @@ def check_output(path: Path) -> None:
 
 
 @contextmanager
-def _naming(file: Any) -> Iterator[None]:
+def _naming(file: str | Path) -> Iterator[None]:
     """Errors of writing, in a sentence that names the file; a reader that closes the pipe is not one."""
     try:
         yield

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from roberta_plugin.launch.recipe import BATCHES, LaunchSettings, batch_of
 from roberta_plugin.launch.resources import check_resources, read_resources
@@ -117,7 +117,7 @@ def train_rank(rank: RankInfo, ranks: LaunchSettings | None = None, *, log: Path
 class _Tee:
     """Standard output that is written to a file, too."""
 
-    def __init__(self, file: Any, *, is_shown: bool) -> None:
+    def __init__(self, file: IO[str], *, is_shown: bool) -> None:
         self._files = [file, sys.stdout] if is_shown else [file]
 
     def write(self, text: str) -> int:

@@ -175,9 +175,12 @@ class Plan:
         """True if an input is a pipe, which can neither be compared nor read again."""
         return any(source.is_stream for source in self.sources)
 
-    def as_json(self) -> Any:
+    def as_json(self) -> dict[str, Any]:
         """All fields but the sources, as JSON values."""
-        return json.loads(json.dumps({name: value for name, value in vars(self).items() if name != "sources"}))
+        content: dict[str, Any] = json.loads(
+            json.dumps({name: value for name, value in vars(self).items() if name != "sources"})
+        )
+        return content
 
 
 def make_plan(

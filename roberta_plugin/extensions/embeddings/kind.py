@@ -246,7 +246,7 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
             logger.warning(f"{checkpoint}, {data.parent}: {listed(lengths)}")
 
     @override
-    def rows(self, path: Any) -> Iterator[Row]:
+    def rows(self, path: Path) -> Iterator[Row]:
         """The rows of a table, or the lines of any other file."""
         if named_format(path) is not None:
             yield from super().rows(path)
@@ -276,7 +276,7 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
         return {"lrs": ("1e-5", "3e-5", "5e-5"), "batches": (64,)} if in_batch else {}
 
     @override
-    def check_name(self, path: Any) -> None:
+    def check_name(self, path: Path) -> None:
         """Any name will do."""
 
     @override
