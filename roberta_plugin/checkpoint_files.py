@@ -113,7 +113,7 @@ def updates_of(path: Path) -> int | None:
         return None
 
 
-def _bytes_of_tensors(content: Any) -> Iterator[Any]:
+def _bytes_of_tensors(content: object) -> Iterator[Any]:
     """The bytes of all tensors in nested dictionaries and lists, of each storage once, as arrays of uint8."""
     import torch
 

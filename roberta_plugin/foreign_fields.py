@@ -41,7 +41,7 @@ def noted(note: str, *values: Any) -> Field:
     return Field(values, note)
 
 
-def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy: str) -> list[str]:
+def check_fields(content: Mapping[str, Any], table: Table, where: object, *, remedy: str) -> list[str]:
     """Notes for the user on the fields of an object in the file `where` that are not followed, in sentences.
 
     A value that would make another model is refused, with the sentence `remedy`.
@@ -66,6 +66,6 @@ def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy
     return notes
 
 
-def _is_same(value: Any, other: Any) -> bool:
+def _is_same(value: object, other: object) -> bool:
     """True if two values of JSON are equal; true is not 1."""
     return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)

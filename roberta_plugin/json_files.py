@@ -60,7 +60,7 @@ def read_json(
     return content
 
 
-def type_fault(value: Any, hint: Any) -> str | None:
+def type_fault(value: object, hint: object) -> str | None:
     """A clause on a value of JSON that does not have the type `hint`; None if it has.
 
     Examples: "x" for int | None  ->  "'x', which is not a whole number or null"
@@ -86,12 +86,12 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def write_json(path: Path, content: Any, **options: Any) -> None:
+def write_json(path: Path, content: object, **options: Any) -> None:
     """Write a value to a JSON file, with an indent of 2; `options` are as for `json.dumps`."""
     write_text(path, f"{json_text(content, **{'indent': 2, **options})}\n")
 
 
-def json_text(value: Any, **options: Any) -> str:
+def json_text(value: object, **options: Any) -> str:
     """A value as JSON, with null for each number that is not finite; `options` are as for `json.dumps`.
 
     Names of files that are not UTF-8, which Python gives as halves of surrogate pairs, are escaped.
@@ -100,7 +100,7 @@ def json_text(value: Any, **options: Any) -> str:
     return _SURROGATES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """`value` with None for each number that is not finite, as the loss of a run that has diverged: JSON has no NaN.
 
     Example:
@@ -113,6 +113,6 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def sha256_of_json(value: Any) -> str:
+def sha256_of_json(value: object) -> str:
     """SHA-256 of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -93,7 +93,7 @@ def listed(changes: Sequence[Difference]) -> str:
     return "; ".join(map(str, changes))
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value in a sentence; hashes are shortened to their first digits.
 
     Examples:

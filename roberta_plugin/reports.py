@@ -21,7 +21,7 @@ def _escaped(text: str) -> str:
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
 
 
-def write_report(path: Path, markdown: str, facts: Any) -> None:
+def write_report(path: Path, markdown: str, facts: object) -> None:
     """Write a report for people, PATH.md, and for programs, PATH.json."""
     write_json(path.with_name(f"{path.name}.json"), facts)
     write_text(path.with_name(f"{path.name}.md"), markdown)

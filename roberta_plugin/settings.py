@@ -36,7 +36,7 @@ _MANY = (tuple, Sequence)
 _KINDS = {int: "a whole number", float: "a number"}
 
 
-def setting(default: Any, help_text: str, *, on_resume: OnResume = "same", **more: Any) -> Any:
+def setting(default: object, help_text: str, *, on_resume: OnResume = "same", **more: Any) -> Any:
     """A field with a default (REQUIRED: none; dict: an empty one) and a help text, which ends with limits and default.
 
     `more` may have `flag`, the option's name if it is not the field's (without dashes: a positional argument), what
@@ -94,7 +94,7 @@ def add_options(
 
 
 def add_option(
-    parser: argparse._ActionsContainer, item: dataclasses.Field[Any], hint: Any, **more: Any
+    parser: argparse._ActionsContainer, item: dataclasses.Field[Any], hint: object, **more: Any
 ) -> argparse.Action:
     """Add the option of a field of type `hint` to a parser or group; returns argparse's action."""
     name, has = flag(item), item.metadata
@@ -157,7 +157,7 @@ def convert(kind: type[T], values: Mapping[str, Any], *, where: str) -> T:
     )
 
 
-def is_null(value: Any) -> bool:
+def is_null(value: object) -> bool:
     """True if a value of YAML means "not given"."""
     return isinstance(value, str) and value in _NULLS
 
@@ -184,7 +184,7 @@ def check_values(settings: Any, kind: type[Any] | None = None) -> None:
             _check_beside(settings, item, items)
 
 
-def _check_value(item: dataclasses.Field[Any], value: Any, choices: tuple[str, ...]) -> None:
+def _check_value(item: dataclasses.Field[Any], value: object, choices: tuple[str, ...]) -> None:
     """Check the choices and limits of a value; of a tuple, each value. None is "not given"."""
     limits = limits_of(item.metadata)
     for one in () if value is None else value if isinstance(value, tuple) else (value,):
@@ -232,7 +232,7 @@ def check_roads(settings: Any, closed: Mapping[str, str], *, kind: type[Any] | N
         raise ValueError(f"{', '.join(flags)} {verb} no effect {reason}: leave {it} out.")
 
 
-def choices_of(item: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
+def choices_of(item: dataclasses.Field[Any], hint: object) -> tuple[str, ...]:
     """The values that an option of type `hint` may have; empty: any of its type."""
     kind = _plain(hint)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):  # fairseq's ChoiceEnum
@@ -256,7 +256,7 @@ def is_given(settings: Any, item: dataclasses.Field[Any]) -> bool:
     return value is not None and value != _default_of(item)
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """A value as messages show it: at most 60 characters of its notation."""
     text = ""
     for piece in _pieces(value):
@@ -266,7 +266,7 @@ def short(value: Any) -> str:
     return text
 
 
-def _pieces(value: Any) -> Iterator[str]:
+def _pieces(value: object) -> Iterator[str]:
     """The notation of a value, bit by bit: YAML's anchors can make a long one of a few hundred bytes."""
     if isinstance(value, Mapping):
         yield "{"
@@ -363,7 +363,7 @@ def _value_of(settings: Any, item: dataclasses.Field[Any]) -> Any:
     return getattr(settings, item.name, _default_of(item))
 
 
-def _is_within(value: Any, has: Mapping[str, Any]) -> bool:
+def _is_within(value: object, has: Mapping[str, Any]) -> bool:
     """True if a number is within the limits; nan and the infinities never are."""
     return bool(
         value >= has.get("smallest", -math.inf)
@@ -373,7 +373,7 @@ def _is_within(value: Any, has: Mapping[str, Any]) -> bool:
     )
 
 
-def _help_end(default: Any, has: Mapping[str, Any]) -> str:
+def _help_end(default: object, has: Mapping[str, Any]) -> str:
     """The end of an option's help: its limits and its default."""
     parts, text = [limits_of(has)], has.get("default_text", default)
     if text not in (None, "", (), dict, REQUIRED, MISSING) and not isinstance(text, bool):
@@ -382,7 +382,7 @@ def _help_end(default: Any, has: Mapping[str, Any]) -> str:
     return f" ({end})" if end else ""
 
 
-def _plain(hint: Any) -> Any:
+def _plain(hint: object) -> Any:
     """The type of a field that may also be None."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return next(part for part in typing.get_args(hint) if part is not type(None))
@@ -418,7 +418,7 @@ def _listed(value: Any) -> Iterable[Any]:
     return [value] if isinstance(value, str) else value
 
 
-def _converted_one(option: str, kind: type[Any], value: Any) -> Any:
+def _converted_one(option: str, kind: type[Any], value: object) -> Any:
     """A single value as a text, number or path; messages begin with the `option`."""
     if kind is Path and value == "":
         raise ValueError(f"{option} is empty: name a file or folder.")

@@ -111,7 +111,7 @@ class Row(NamedTuple):
             raise ValueError(f"{self.where}: {name} is empty. Fill it in, or leave the entry out.")
         return [self._within(value, f", {name} {number}") for number, value in enumerate(values, start=1)]
 
-    def _within(self, value: Any, place: str) -> Row:
+    def _within(self, value: object, place: str) -> Row:
         inside = self.inside + place
         if not isinstance(value, dict):
             begin = self._replace(inside=inside).where
@@ -329,7 +329,7 @@ def _next_piece(file: IO[bytes]) -> bytes:
     return bytes(piece)
 
 
-def check_keys(value: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]:
+def check_keys(value: object, keys: Sequence[str], where: str) -> Mapping[str, Any]:
     """The value, if it is a JSON object with all these keys.
 
     Raises:
@@ -344,7 +344,7 @@ def check_keys(value: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]
     return value
 
 
-def check_list(value: Any, name: str, where: str) -> list[Any]:
+def check_list(value: object, name: str, where: str) -> list[Any]:
     """The value, if it is a list.
 
     Raises:
@@ -355,7 +355,7 @@ def check_list(value: Any, name: str, where: str) -> list[Any]:
     return value
 
 
-def check_text(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> str:
+def check_text(value: object, name: str, where: str, *, may_be_empty: bool = False) -> str:
     """The value, if it is a text that can be written as UTF-8.
 
     Raises:
@@ -376,7 +376,7 @@ def check_text(value: Any, name: str, where: str, *, may_be_empty: bool = False)
     return value
 
 
-def check_id(value: Any, where: str) -> str:
+def check_id(value: object, where: str) -> str:
     """An id: a text, or a whole number as some data sets have it."""
     return str(value) if type(value) is int else check_text(value, "id", where)
 

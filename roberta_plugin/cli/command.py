@@ -131,7 +131,7 @@ class HelpOfTask(argparse.Action):
         self,
         parser: argparse.ArgumentParser,
         namespace: argparse.Namespace,
-        values: Any,
+        values: object,
         option_string: str | None = None,
     ) -> None:
         """Print the help, and exit."""

@@ -93,7 +93,7 @@ def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
     return portable_code
 
 
-def family_called(model_type: Any) -> Family | None:
+def family_called(model_type: object) -> Family | None:
     """The family with this model_type in config.json; None for RoBERTa and its like."""
     return next((family for family in families() if model_type == family.MODEL_TYPE), None)
 

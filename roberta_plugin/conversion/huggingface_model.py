@@ -169,7 +169,7 @@ def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, An
     return trained["task"], settings, dict(entries.get(identity.DECISIONS, {}))
 
 
-def check_task(entry: Any, path: Path) -> None:
+def check_task(entry: object, path: Path) -> None:
     """Refuse a fine-tuning task of an extension that is not installed."""
     if isinstance(entry, dict) and isinstance(entry.get("task"), str) and entry["task"] not in ("", *all_tasks()):
         raise ValueError(f"{path}: {unknown_task(entry['task'])}")
@@ -244,7 +244,7 @@ def _check_numbers(config: Mapping[str, Any], family: Family | None, path: Path)
         )
 
 
-def _is_setting(name: str, value: Any) -> bool:
+def _is_setting(name: str, value: object) -> bool:
     """True for a setting of fine-tuning that an export records."""
     if name in _WORDS:
         return isinstance(value, str) and value in _WORDS[name]

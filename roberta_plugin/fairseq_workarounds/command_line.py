@@ -390,7 +390,7 @@ def _package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _name(section: Any) -> Any:
+def _name(section: object) -> Any:
     return getattr(section, "_name", None)
 
 

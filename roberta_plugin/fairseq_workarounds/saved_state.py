@@ -21,11 +21,11 @@ _RESOLVER = re.compile(r"\$\{[^${}]*:")  # of omegaconf, as in ${oc.env:NAME}, w
 _MISSING = object()
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 
 
@@ -33,11 +33,11 @@ def _is_time(value: Any) -> bool:
     return _is_number(value) and 0 <= float(value) < math.inf  # of several ranks, a tensor
 
 
-def _is_mapping(value: Any) -> bool:
+def _is_mapping(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
-def _is_history(value: Any) -> bool:
+def _is_history(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value)
 
 
@@ -85,7 +85,7 @@ def check_state(state: Mapping[str, Any], path: Path, *, parameters: Mapping[str
         _check_weight(f"{path}: the weight {name}", value, parameters.get(name))
 
 
-def _check_weight(what: str, value: Any, ours: torch.Tensor | None) -> None:
+def _check_weight(what: str, value: object, ours: torch.Tensor | None) -> None:
     """Compare an entry of a checkpoint's model with the parameter of the present model, if it has one."""
     if not isinstance(value, torch.Tensor) or value.is_quantized or value.layout != torch.strided:
         raise ValueError(f"{what} is {_short(value)}, not a plain tensor. {REMEDY}")
@@ -149,5 +149,5 @@ def _named(place: tuple[str | int, ...]) -> str:
     return ".".join(str(key) for key in place if key != -1)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else f"{str(value)[:40]!r}"

@@ -59,7 +59,7 @@ class Example(NamedTuple):
         return where(self.path, self.lines[word] if self.lines else self.line + word)
 
 
-def label_of(value: Any, column: str, place: str) -> str:
+def label_of(value: object, column: str, place: str) -> str:
     """A label as text: the numbers 1 and 1.0 and the text "1" are the same label, true is "true"."""
     # Tables of lists and Parquet have typed cells; CSV has only texts, and pandas writes whole numbers as 1.0 in a
     # column with a missing one. A bool is an int in Python, so it comes first.
@@ -76,7 +76,7 @@ def label_of(value: Any, column: str, place: str) -> str:
     raise ValueError(f"{place}: the column {column!r} must hold a label, found {short(value)}.")
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """True if a field holds nothing: an empty text, null, or NaN."""
     return value is None or (isinstance(value, str) and not value.strip()) or (value != value)
 

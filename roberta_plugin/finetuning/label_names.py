@@ -46,7 +46,7 @@ class Numbering(NamedTuple):
     is_class: bool = False
     """True if -1 is a label like any other."""
 
-    def is_none(self, value: Any) -> bool:
+    def is_none(self, value: object) -> bool:
         """True if a cell, or each entry of its list, is -1 and means that there is no label."""
         if self.is_class:
             return False
@@ -54,7 +54,7 @@ class Numbering(NamedTuple):
         values = parsed if isinstance(parsed, list) else [value]
         return bool(values) and all(whole_number(each) == NO_LABEL for each in values)
 
-    def name(self, value: Any, place: str) -> Any:
+    def name(self, value: object, place: str) -> Any:
         """The name of a number; other values are returned unchanged.
 
         Raises:
@@ -87,7 +87,7 @@ class Numbering(NamedTuple):
             logger.warning(f"{path}: the numbers in the column {column!r} are labels from 0 on: {self._shown()}")
 
 
-def whole_number(value: Any) -> int | None:
+def whole_number(value: object) -> int | None:
     """The whole number in a cell, also if it is written as a text; None for anything else.
 
     Examples: 2, "2" and 2.0 (pandas, in a column with a missing value) -> 2; True, 2.5 and "two" -> None
@@ -192,11 +192,11 @@ def _parsed(text: bytes) -> Any:
         return None  # the file is not one of `datasets`
 
 
-def _feature(features: Any, column: str) -> Any:
+def _feature(features: object, column: str) -> Any:
     return features.get(column) if isinstance(features, Mapping) else None
 
 
-def _names(feature: Any) -> tuple[str, ...]:
+def _names(feature: object) -> tuple[str, ...]:
     """The names of a ClassLabel, or of a list of ClassLabels; empty for other features."""
     if isinstance(feature, list) and len(feature) == 1:
         return _names(feature[0])

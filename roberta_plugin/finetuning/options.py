@@ -26,7 +26,7 @@ from roberta_plugin.settings import Checked, is_given, option_field, setting
 Stage = Literal["prepare", "score"]
 
 
-def option(help_text: str, *, default: Any = None, stage: Stage = "prepare", **more: Any) -> Any:
+def option(help_text: str, *, default: object = None, stage: Stage = "prepare", **more: Any) -> Any:
     """A field that is an option of a stage; `more` are arguments of `settings.setting`."""
     return setting(default, help_text, stage=stage, **more)
 

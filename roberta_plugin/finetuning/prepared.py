@@ -280,7 +280,7 @@ def _missing(path: Path) -> str:
     return f"{path} does not exist, but {path.parent / NAME} lists it: the folder is incomplete, {REMEDY}."
 
 
-def content_fault(content: Any) -> str | None:
+def content_fault(content: object) -> str | None:
     """A clause on the first fault in the content of prepared.json; None if it is well-formed."""
     if not isinstance(content, dict) or "format" not in content:
         return "it was not written by `roberta prepare`"
@@ -298,7 +298,7 @@ def content_fault(content: Any) -> str | None:
     )
 
 
-def _extensions_fault(recorded: Any) -> str | None:
+def _extensions_fault(recorded: object) -> str | None:
     if not isinstance(recorded, list) or not all(
         isinstance(each, dict) and all(isinstance(each.get(name), str) and each[name] for name in ("name", "package"))
         for each in recorded
@@ -319,7 +319,7 @@ def _splits_fault(splits: dict[str, Any]) -> str | None:
     return None
 
 
-def _files_fault(files: Any) -> str | None:
+def _files_fault(files: object) -> str | None:
     if not isinstance(files, dict) or not all(
         isinstance(record, dict) and isinstance(record.get("bytes"), int) and isinstance(record.get("sha256"), str)
         for record in files.values()

@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?
 _FLAGS = re.compile(r"[01](?:\.0*)?(?:[\s,;|]+[01](?:\.0*)?)+")
 
 
-def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
+def values_in(value: object, *, separator: str = "") -> list[Any] | None:
     """The values of a cell that may have several: a list, a text with a list in JSON, or a text that the separator
     divides; None for anything else.
 
@@ -76,7 +76,7 @@ def unwrapped(value: Any, where: str = "") -> Any:
     return parsed["choices"] if is_wrapped else value
 
 
-def alone(value: Any, where: str) -> Any:
+def alone(value: object, where: str) -> Any:
     """The value in a list of one, also from a text with such a list in JSON; other values unchanged.
 
     Example: ["a"], '["a"]' and {"choices": ["a"]} -> "a".
@@ -167,14 +167,14 @@ def number_in(value: Any, *, decimal: str = ".") -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def number_remedy(value: Any, decimal: str) -> str:
+def number_remedy(value: object, decimal: str) -> str:
     """How to write a cell that should be a number."""
     if decimal == "." and not math.isnan(number_in(value, decimal=",")):
         return "write it as 1234.5 or 1e-3, or give --decimal ',' if all numbers are written with a comma"
     return f"write it as 1234{decimal}5 or 1e-3"
 
 
-def flag_in(value: Any) -> bool | None:
+def flag_in(value: object) -> bool | None:
     """True for true, 1, 1.0, "1" and "True", False for the corresponding values; None for anything else."""
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
@@ -213,7 +213,7 @@ class NotedValues(dict[str, Any]):
         self._read.add(name)
         return super().__getitem__(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """The value, or the default without one."""
         self._read.update({name} & self.keys())
         return super().get(name, default)

@@ -34,7 +34,7 @@ Text = str | Sequence[str]
 """A text, or several texts that the model reads as one sequence: a pair."""
 
 
-def texts_in(values: Any, *, most: int = sys.maxsize, what: str = "text") -> list[Any]:
+def texts_in(values: object, *, most: int = sys.maxsize, what: str = "text") -> list[Any]:
     """All texts of a list, a generator or a column of a table: each a str, or a list of up to `most` texts for a pair.
 
     Raises:

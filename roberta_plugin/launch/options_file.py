@@ -129,7 +129,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def _count_values(value: Any, counts: dict[int, float]) -> float:
+def _count_values(value: object, counts: dict[int, float]) -> float:
     """The number of values, where an anchor's values count once for each use; infinite if it contains itself."""
     if not isinstance(value, list | dict):
         return 1
@@ -158,7 +158,7 @@ class Section:
         """True if the section holds anything."""
         return bool(self.content)
 
-    def subsection(self, name: str, default: Any = "") -> Section:
+    def subsection(self, name: str, default: object = "") -> Section:
         """The part of this name; with the content `default` where it is left out or null."""
         parts = self.content if isinstance(self.content, _Keys) else _Keys()
         content = default if is_null(parts.get(name, "")) else parts[name]
@@ -257,7 +257,7 @@ def _lines_of(content: Any, name: str) -> Iterator[int]:
         yield from _lines_of(value, name)
 
 
-def named_options(content: Any, *, where: str) -> dict[str, Any]:
+def named_options(content: object, *, where: str) -> dict[str, Any]:
     """Options by their names on the command line, without the dashes in front.
 
     Raises:

@@ -218,7 +218,7 @@ def given_settings(resources: Resources) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()}
 
 
-def with_entries(value: Any, further: Any, *, name: str) -> list[str]:
+def with_entries(value: object, further: Any, *, name: str) -> list[str]:
     """The entries of `sbatch` or `env`, whichever is the `name`, overridden by `further` ones; null takes one out.
 
     Example:

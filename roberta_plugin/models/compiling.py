@@ -114,7 +114,7 @@ def try_backward(compiled: Callable[..., Any], plain: Callable[..., Any], args: 
     The inputs are cut off from what has computed them, and random numbers stay as they are.
     """
 
-    def cut(value: Any) -> Any:
+    def cut(value: object) -> Any:
         return value.detach().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
 
     args, options = tree_map(cut, (args, options))

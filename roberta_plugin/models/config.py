@@ -38,7 +38,7 @@ MATMUL_PRECISIONS = ChoiceEnum(["highest", "high", "medium"])
 _ROTARY = {"position_encoding": ("rotary",)}
 
 
-def model_setting(default: Any, help_text: str, **more: Any) -> Any:
+def model_setting(default: object, help_text: str, **more: Any) -> Any:
     """An option that describes the model: with another value, weights have another meaning, or no place.
 
     `more` may have, besides what `setting` takes,
@@ -50,12 +50,12 @@ def model_setting(default: Any, help_text: str, **more: Any) -> Any:
     return setting(default, help_text, describes="model", **more)
 
 
-def initial_setting(default: Any, help_text: str, **more: Any) -> Any:
+def initial_setting(default: object, help_text: str, **more: Any) -> Any:
     """An option that draws the initial weights, and has no effect afterwards."""
     return setting(default, help_text, describes="initial weights", **more)
 
 
-def switch(default: Any, help_text: str, **more: Any) -> Any:
+def switch(default: object, help_text: str, **more: Any) -> Any:
     """An option, off by default, by which an encoder departs from RoBERTa.
 
     To mark it so is enough for all that saves, resumes, opens and converts models: see `SWITCHES`.

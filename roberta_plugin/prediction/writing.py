@@ -207,7 +207,7 @@ def _write_separated(lines: Path, file: IO[bytes], *, separator: str) -> None:
         write([_cell(answer.get(name)) for name in columns])
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -253,7 +253,7 @@ def with_start(further: Sequence[str], start: Start) -> list[str]:
     return [*words[: at + 1], start.given, *words[at + 2 :]]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """A value for a comparison: of options, numbers and switches may be texts."""
     return value if isinstance(value, bool | int | float) or value is None else str(value)
 

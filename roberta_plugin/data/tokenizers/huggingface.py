@@ -442,7 +442,7 @@ def _special_tokens(content: Mapping[str, Any]) -> Iterator[Any]:
         yield from filter(None, value if isinstance(value, list) else [value])
 
 
-def _added_token(token: Any, *, special: bool = False) -> AddedToken:
+def _added_token(token: object, *, special: bool = False) -> AddedToken:
     """An added token from its entry in a file; as a mere text, it has the flags that transformers gives it."""
     if not isinstance(token, dict):
         return AddedToken(str(token), special=special, normalized=not special)

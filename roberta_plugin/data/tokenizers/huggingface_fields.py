@@ -131,7 +131,7 @@ def has_names_of_bert(folder: Path) -> bool:
     return OF_BERT.keys() <= names and names.isdisjoint(OF_BERT.values())
 
 
-def _renamed(value: Any) -> Any:
+def _renamed(value: object) -> Any:
     if isinstance(value, dict):
         return {OF_BERT.get(name, name): _renamed(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -223,7 +223,7 @@ def _check_steps(content: Mapping[str, Any], path: Path) -> list[str]:
     return notes
 
 
-def _check_spaces(content: Mapping[str, Any], path: Path, tokenizer_class: Any) -> list[str]:
+def _check_spaces(content: Mapping[str, Any], path: Path, tokenizer_class: object) -> list[str]:
     """Notes on white space of Unigram, which SentencePiece reads as one space, and none at the ends of a text."""
     before, cuts = (_steps(content.get(part)) for part in ("normalizer", "pre_tokenizer"))
     splits = any(step["type"] == "WhitespaceSplit" for step in cuts)
@@ -247,12 +247,12 @@ def composes_texts(content: Mapping[str, Any]) -> bool:
     return any(step.get("type") == "NFC" for step in _steps(content.get("normalizer")))
 
 
-def _without_nfc(step: Any) -> Any:
+def _without_nfc(step: object) -> Any:
     steps = step.get("normalizers") if isinstance(step, dict) else None
     return steps[1] if steps and len(steps) == 2 and steps[0] == {"type": "NFC"} else step
 
 
-def _steps(step: Any) -> list[dict[str, Any]]:
+def _steps(step: object) -> list[dict[str, Any]]:
     """A step of tokenizer.json, or all steps in a sequence of some."""
     if not isinstance(step, dict):
         return []

@@ -99,7 +99,7 @@ def read_lines(split: str, files: list[Path], options: RaceOptions) -> Iterator[
     return with_unique_ids(((where, _line(row, where, split)) for where, row in rows), id_of=lambda each: each.id)
 
 
-def _place(where: str, content: Any) -> str:
+def _place(where: str, content: object) -> str:
     return f"{where}, id {content['id']!r}" if isinstance(content, Mapping) and "id" in content else where
 
 
@@ -146,7 +146,7 @@ def _line(row: Row, where: str, split: str) -> Example:
     return Example(row.path, row.line, id_, texts, target=answer, choices=options, record=record)
 
 
-def _options(value: Any, where: str) -> tuple[str, ...]:
+def _options(value: object, where: str) -> tuple[str, ...]:
     options = check_list(value, "options", where)
     if len(options) < 2:
         raise ValueError(

@@ -47,7 +47,7 @@ Reader = Callable[[Row, str], Iterator[Example]]
 
 
 def _choice_example(
-    row: Row, id_: Any, texts: tuple[str, str], options: tuple[str, ...], label: int, right: tuple[str, ...] = ()
+    row: Row, id_: object, texts: tuple[str, str], options: tuple[str, ...], label: int, right: tuple[str, ...] = ()
 ) -> Example:
     record = {"options": options, "right": right}
     return Example(row.path, row.line, id_, texts, target=label, choices=options, record=record)

@@ -30,6 +30,6 @@ def find_prompt(settings: Mapping[str, Any], name: str | None, *, option: str = 
     return str(prompts.get(name, ""))
 
 
-def are_prompts(value: Any) -> bool:
+def are_prompts(value: object) -> bool:
     """True for texts by their names."""
     return isinstance(value, dict) and all(isinstance(text, str) for pair in value.items() for text in pair)

@@ -184,7 +184,7 @@ def _bases(config: Mapping[str, Any], path: Path) -> dict[str, float]:
     return {kind: _base(base, kind, path) for kind, base in bases.items()}
 
 
-def _base(value: Any, kind: str, path: Path) -> float:
+def _base(value: object, kind: str, path: Path) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 1 < value <= sys.float_info.max:
         raise ValueError(f"{path}: the rope_theta of {kind} must be a number above 1, got {short(value)}.")
     return float(value)

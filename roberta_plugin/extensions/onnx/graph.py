@@ -33,7 +33,7 @@ _AGAIN = "export the checkpoint again by `roberta export --to onnx`"
 _POSITIONS_AT_ONCE = 512  # positions of a part, because the graph computes the vocabulary's scores at all of them
 
 
-def _check_files(folder: Path, files: Any, *, unused: str) -> None:
+def _check_files(folder: Path, files: object, *, unused: str) -> None:
     """Compare the files of a folder with their checksums. The graph `unused`, in another precision, may be missing."""
     if not isinstance(files, dict) or any(Path(name).name != name for name in files):
         raise ValueError(f"{folder / FACTS} is damaged (files is {files!r:.60}): {_AGAIN}.")

@@ -62,7 +62,7 @@ def place_answer(context: str, text: str, start: int | None, end: int | None = N
     return SquadAnswer(text, locate(context, text, places[0]), start, end)
 
 
-def parse_answers(value: Any, name: str, where: str) -> list[tuple[str, Any]]:
+def parse_answers(value: object, name: str, where: str) -> list[tuple[str, Any]]:
     """The texts of a cell or field with answers, and the `answer_start` of each; None if it has none.
 
     Raises:
@@ -91,5 +91,5 @@ def _parse_object(value: dict[str, Any], name: str, where: str) -> list[tuple[st
     return [(check_text(text, f"{name}, text", where), start) for text, start in zip(texts, starts, strict=True)]
 
 
-def _as_list(value: Any) -> Sequence[Any]:
+def _as_list(value: object) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]

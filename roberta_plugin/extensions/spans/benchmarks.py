@@ -146,7 +146,7 @@ def _is_json_lines(path: Path) -> bool:
         return False
 
 
-def _convert_mrqa(entry: Any) -> Any:
+def _convert_mrqa(entry: object) -> Any:
     """A question of MRQA in SQuAD's form. Each answer is at the first of its `char_spans`, which end with its last
     character."""
     if not isinstance(entry, dict) or "detected_answers" not in entry:
@@ -195,15 +195,15 @@ def _answers(task: str, entry: dict[str, Any], context: str, where: str) -> Iter
         yield place_answer(context, text, start)
 
 
-def _list(content: Any, key: str, where: str) -> list[Any]:
+def _list(content: object, key: str, where: str) -> list[Any]:
     return check_list(_value(content, key, where), key, where)
 
 
-def _text(content: Any, key: str, where: str, *, may_be_empty: bool = False) -> str:
+def _text(content: object, key: str, where: str, *, may_be_empty: bool = False) -> str:
     return check_text(_value(content, key, where), key, where, may_be_empty=may_be_empty)
 
 
-def _value(content: Any, key: str, where: str) -> Any:
+def _value(content: object, key: str, where: str) -> Any:
     return check_keys(content, (key,), where)[key]
 
 

@@ -489,7 +489,7 @@ def _places(row: Row, column: str, number: int) -> list[int] | None:
     return numbers
 
 
-def _whole(value: Any) -> int | None:
+def _whole(value: object) -> int | None:
     """The whole number in a value, which may be a text; None for any other value."""
     number = number_in(value)
     return int(number) if number.is_integer() else None

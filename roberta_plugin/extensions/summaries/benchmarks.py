@@ -141,7 +141,7 @@ def field_names(options: SummariesOptions) -> dict[str, str]:
     }
 
 
-def _sentences(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
+def _sentences(value: object, name: str, where: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
     if (several := texts_in(value, f"{where}, {name}")) is not None:
         texts = [one_line(check_text(text, f"{name}, sentence {at}", where)) for at, text in enumerate(several, 1)]
         if not texts and not may_be_empty:

@@ -131,7 +131,7 @@ class Regression(TextKind, TableKind):
     def is_marked(self, row: Row) -> bool:
         return self._are_unknown
 
-    def _parse_number(self, value: Any) -> float:
+    def _parse_number(self, value: object) -> float:
         return number_in(value, decimal=self.settings.get("decimal") or ".")
 
     @override

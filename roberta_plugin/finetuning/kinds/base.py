@@ -406,7 +406,7 @@ def logits_of(members: Sequence[RawOutputs]) -> list[NDArray[np.float64]]:
     return logits
 
 
-def is_length(value: Any) -> bool:
+def is_length(value: object) -> bool:
     """True if a value can be a number of tokens."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20
 

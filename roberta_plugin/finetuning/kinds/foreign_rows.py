@@ -77,7 +77,7 @@ def _refusal(row: Row, what: str, line: Mapping[str, Any]) -> ValueError:
     return ValueError(f"{row.where}: the row is {what} such as {json.dumps(line, ensure_ascii=False)}")
 
 
-def _dict(value: Any) -> dict[str, Any]:
+def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
@@ -91,7 +91,7 @@ def _choice(annotations: list[Any]) -> Any:
     return "..."
 
 
-def _spans(value: Any) -> list[tuple[int, int, str]]:
+def _spans(value: object) -> list[tuple[int, int, str]]:
     """Start, end and label of each span of doccano, spaCy or Label Studio; empty if the cell holds anything else."""
     found = []
     for each in value if isinstance(value, list) else []:
