@@ -3,14 +3,12 @@
 import json
 import random
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from tests.conftest import REPOSITORY
-from tests.integration.extensions.wheels import environment_of, install
+from tests.integration.extensions.wheels import install, run_tests, run_with
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 
@@ -58,24 +56,14 @@ def folder_with_the_installed_package(tmp_path_factory):
     write_official(folder / "raw" / "anli_v1.0", sizes={"train": 32, "dev": 8, "test": 6})
 
     def run(*words, code=0, sites=(site,)):
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            env=environment_of(*sites),
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout[-2000:] + done.stderr[-3000:]
-        return done.stdout + done.stderr
+        return run_with(sites, "roberta", *words, cwd=folder, code=code)
 
-    return folder, run
+    return folder, run, lambda: run_tests([site], EXAMPLE / "tests", cwd=folder)
 
 
 def test_a_benchmark_from_a_wheel_is_prepared_learned_measured_by_round_and_asked(work):
-    folder, run = work
-    printed = run("roberta_plugin.cli", *FINETUNE)
+    folder, run, _ = work
+    printed = run(*FINETUNE)
     for split in ("valid", *(f"{part}_{each}" for part in ("valid", "test") for each in ROUNDS)):
         assert f"| ANLI | {split} | accuracy |" in printed, printed
         assert (folder / "tuned" / "results" / f"{split}.predictions.jsonl").is_file()
@@ -85,16 +73,16 @@ def test_a_benchmark_from_a_wheel_is_prepared_learned_measured_by_round_and_aske
     assert json.loads(prepared.read_text())["source"]["files"] == 9, "files that two splits read count once"
 
     (folder / "new.jsonl").write_text(json.dumps({"context": "good", "hypothesis": "bad"}) + "\n")
-    answers = run("roberta_plugin.cli", "predict", "tuned", "--input", "new.jsonl")
+    answers = run("predict", "tuned", "--input", "new.jsonl")
     (answer,) = [json.loads(line) for line in answers.splitlines() if line.startswith("{")]
     assert set(answer["probabilities"]) == {"contradiction", "neutral", "entailment"}
 
 
 def test_it_is_listed_and_without_the_package_the_task_is_unknown_and_its_model_names_the_package(work):
-    _, run = work
-    assert "ANLI" in run("roberta_plugin.cli", "finetune", "--help")
-    assert "passed" in run("pytest", "-q", str(EXAMPLE / "tests"), "-p", "no:cacheprovider")
-    lacking = run("roberta_plugin.cli", *FINETUNE, code=2, sites=())
+    _, run, run_own_tests = work
+    assert "ANLI" in run("finetune", "--help")
+    assert "passed" in run_own_tests()
+    lacking = run(*FINETUNE, code=2, sites=())
     assert "'ANLI'" in lacking and "Traceback" not in lacking
     said = r"the extension anli of anli \S+, which is not installed: pip install anli\."
     for words, what in (
@@ -105,5 +93,5 @@ def test_it_is_listed_and_without_the_package_the_task_is_unknown_and_its_model_
         (("finetune", "custom", "--model", "model.pt", "--data", "tuned/data"), "tuned/data was prepared with"),
     ):
         more = () if words[0] in ("inspect", "predict") else ("--output-dir", "e")
-        lacking = run("roberta_plugin.cli", *words, *more, code=2, sites=())
+        lacking = run(*words, *more, code=2, sites=())
         assert re.search(f"{what} {said}", lacking) and "Traceback" not in lacking, lacking

@@ -12,8 +12,10 @@ import time
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.extensions.wheels import environment_of, install
+from tests.forked_training import run_python
+from tests.integration.extensions.wheels import environment_of, install, run_tests, run_with
 from tests.tiny_benchmarks import write_tokenizer
+from tests.tiny_corpus import environment
 from tests.tiny_tables import write_csv
 
 pytestmark = pytest.mark.integration
@@ -53,24 +55,15 @@ def folder_with_a_model(tmp_path_factory):
     write_csv(folder / "train.csv", list(rows(240, 1)))
     write_csv(folder / "test.csv", list(rows(60, 2)))
 
-    def run(*words, code=0):
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            env=environment_of(site),
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == code, done.stdout[-2000:] + done.stderr[-3000:]
-        return done.stdout + done.stderr
+    def run(*words, code=0, sites=(site,)):
+        return run_with(sites, *words, cwd=folder, code=code)
 
     run(
-        *("roberta_plugin.cli", "binarize", "--train", "text.txt", "--tokenizer", str(tokenizer)),
+        *("roberta", "binarize", "--train", "text.txt", "--tokenizer", str(tokenizer)),
         *("--output-dir", "bin", "--no-progress"),
     )
     run(
-        *("fairseq_cli.train", "bin", "--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", *SIZES),
+        *("fairseq-train", "bin", "--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", *SIZES),
         *("--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm", "--tokens-per-sample", "64"),
         *("--batch-size", "4", "--optimizer", "roberta_adamw", "--lr", "1e-3", "--max-update", "2"),
         *("--disable-validation", "--save-dir", "pretrained"),
@@ -79,7 +72,7 @@ def folder_with_a_model(tmp_path_factory):
 
 
 FINETUNE = (
-    *("roberta_plugin.cli", "finetune", "custom", "--kind", "ordinal", "--train", "train.csv", "--test", "test.csv"),
+    *("roberta", "finetune", "custom", "--kind", "ordinal", "--train", "train.csv", "--test", "test.csv"),
     *("--labels", *LABELS, "--model", "pretrained/checkpoint_last.pt", "--output-dir", "tuned", "--max-length", "32"),
     *("--quick", "--epochs", "14", "--only", "lr=3e-3", "--set", "dropout=0", "--set", "pooler-dropout=0"),
     *("--set", "attention-dropout=0", "--set", "log-interval=1"),
@@ -90,7 +83,7 @@ def test_a_kind_from_a_wheel_is_trained_killed_resumed_judged_asked_and_exported
     folder, site, run = work
     log = open(folder / "killed.txt", "w")  # noqa: SIM115  # to the end of the process
     process = subprocess.Popen(
-        [sys.executable, "-m", *FINETUNE],
+        [sys.executable, "-m", "roberta_plugin.cli", *FINETUNE[1:]],
         env=environment_of(site),
         cwd=folder,
         stdout=log,
@@ -108,40 +101,29 @@ def test_a_kind_from_a_wheel_is_trained_killed_resumed_judged_asked_and_exported
     (result,) = folder.glob("tuned/runs/*/seed-*/result.json")
     assert json.loads(result.read_text())["value"] > 80
 
-    run("roberta_plugin.cli", "evaluate", "--results", "tuned", "--output-dir", "evaluated")
+    run("roberta", "evaluate", "--results", "tuned", "--output-dir", "evaluated")
     (folder / "new.jsonl").write_text(
         "".join(json.dumps({"text": text}) + "\n" for text in ("good good", "bad", "bad good"))
     )
-    printed = run("roberta_plugin.cli", "predict", "tuned", "--input", "new.jsonl")
+    printed = run("roberta", "predict", "tuned", "--input", "new.jsonl")
     answers = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     labels = [answer["label"] for answer in answers]
     assert labels[0] == "good" != labels[1]
     assert all(abs(sum(answer["probabilities"].values()) - 1) < 1e-4 for answer in answers)
 
-    run("roberta_plugin.cli", "export", "tuned", "--to", "huggingface", "--output-dir", "exported")
+    run("roberta", "export", "tuned", "--to", "huggingface", "--output-dir", "exported")
     assert (folder / "exported" / "modeling_ordinal.py").is_file()
-    run("roberta_plugin.cli", "import", "exported", "--output-dir", "back")
-    again = run("roberta_plugin.cli", "predict", "back", "--input", "new.jsonl")
+    run("roberta", "import", "exported", "--output-dir", "back")
+    again = run("roberta", "predict", "back", "--input", "new.jsonl")
     assert [json.loads(line)["label"] for line in again.splitlines() if line.startswith("{")] == labels
-    done = subprocess.run(
-        [sys.executable, "-c", OPEN, "exported"], cwd=folder, capture_output=True, text=True, timeout=200, check=False
-    )
+    done = run_python(OPEN, "exported", cwd=folder, environment=environment())
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip() == f"{json.dumps(labels)} 2"
 
 
 def test_it_is_listed_and_without_the_package_its_model_says_what_is_missing(work):
-    folder, _, run = work
-    assert "ordinal" in run("roberta_plugin.cli", "prepare", "custom", "--help")
-    done = run("pytest", "-q", str(EXAMPLE / "tests"), "-p", "no:cacheprovider")
-    assert "4 passed" in done
-    lacking = subprocess.run(
-        [sys.executable, "-m", "roberta_plugin.cli", "predict", "tuned", "--input", "new.jsonl"],
-        env=environment_of(),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert lacking.returncode == 2 and "ordinal 1.0" in lacking.stderr, lacking.stderr
+    folder, site, run = work
+    assert "ordinal" in run("roberta", "prepare", "custom", "--help")
+    assert "4 passed" in run_tests([site], EXAMPLE / "tests", cwd=folder)
+    lacking = run("roberta", "predict", "tuned", "--input", "new.jsonl", code=2, sites=())
+    assert "ordinal 1.0" in lacking, lacking

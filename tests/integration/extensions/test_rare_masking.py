@@ -2,14 +2,13 @@
 
 import re
 import subprocess
-import sys
 
 import pytest
 import torch
 
 from tests.conftest import REPOSITORY
 from tests.forked_training import run_python
-from tests.integration.extensions.wheels import environment_of, install
+from tests.integration.extensions.wheels import environment_of, install, run_tests
 from tests.tiny_corpus import environment, kill_at_update, logged, run, same_weights, train_command
 
 pytestmark = pytest.mark.integration
@@ -27,8 +26,9 @@ def installed(tmp_path_factory):
 
 def started(arguments, folder):
     """The command in a new process, for which the package is installed in `folder`."""
-    env = environment_of(folder)
-    return subprocess.run(arguments, env=env, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(
+        arguments, env=environment_of(folder), cwd=folder, capture_output=True, text=True, timeout=200, check=False
+    )
 
 
 def with_user_dir(words):
@@ -71,5 +71,4 @@ def test_help_lists_it_and_its_options_and_its_own_tests_pass(installed):
     done = run([*with_user_dir(train_command("DATA", REPOSITORY / "unused")), "--help"])
     assert "one of uniform, rare (more rare tokens)" in " ".join(done.stdout.split())
     assert "--rare-power" in done.stdout and "--mask-prob-updates" in done.stdout
-    done = started([sys.executable, "-m", "pytest", "-q", str(EXAMPLE / "tests")], installed)
-    assert done.returncode == 0, done.stdout
+    assert "passed" in run_tests([installed], EXAMPLE / "tests", cwd=installed)
