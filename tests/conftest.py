@@ -29,6 +29,14 @@ from tests.forked_training import folder_of_servers, share_servers
 registry.register(made_extension.EXTENSION)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# The files that take longest: begun first, so that no worker of pytest-xdist is left alone with one at the end.
+LONGEST = (
+    *("integration/test_documents.py", "integration/test_slurm.py", "integration/test_sweep.py"),
+    *("integration/extensions/test_ordinal.py", "integration/test_pretrain.py", "parity/extensions/onnx/test_onnx.py"),
+    *("unit/models/test_gpu_steps.py", "unit/test_deletion.py", "parity/conversion/test_models_vs_hugging_face.py"),
+    *("integration/test_pretrain_ranks.py", "unit/tasks/test_compiled_training.py"),
+    *("parity/conversion/test_portable_code.py", "unit/models/test_cpu.py"),
+)
 SHARED_DATA = Path(os.environ.get("ROBERTA_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 
 # Images of Docker set it, and hundreds of commands under test would compile the package, each again.
@@ -88,6 +96,8 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    ranks = {REPOSITORY / "tests" / name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
     if not config.getoption("--slow"):
         skip_slow = pytest.mark.skip(reason="slow: run with --slow")
         for item in items:

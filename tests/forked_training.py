@@ -5,7 +5,7 @@ command is a fork of a process that has imported fairseq alone ("fairseq"): neit
 that fairseq-train loads the plugin by --user-dir, as a command of its own does, and no other command meets what is hung
 into fairseq-train. So are the trainings that a command of `run_forked` starts (roberta finetune, sweep, study, pretrain),
 as siblings of the command. Programs in Python (`run_python`) are such forks too; where their own import of fairseq matters, of a
-process that has imported fairseq's packages only ("packages").
+process that has imported fairseq's packages only ("packages"), or of those only what it always needs ("torch").
 Each leads a session of its own, and may be killed with all that it has started.
 """
 
@@ -28,7 +28,8 @@ from pathlib import Path
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
 PLUGIN = "plugin"
 IMPORTS = {  # by the kind of the process that forks, itself a fork of the one before
-    "packages": "import torch, tensorboardX, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
+    "torch": "import torch, tensorboardX, hydra, omegaconf",
+    "packages": "import sacrebleu, sklearn.metrics, scipy.stats",
     # torch.optim imports torch._dynamo when it is first used
     "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
     PLUGIN: f"import sys; sys.path[0] = {REPOSITORY!r}; import roberta_plugin, tests.configurations as configurations; "

@@ -141,7 +141,8 @@ print("as before")
 
 
 def test_functions_of_packages_are_imported_when_they_are_called():
-    late, loaded = run("-c", LATE), run_python(LOADED, cwd=REPOSITORY, environment=environment())
+    how = {"cwd": REPOSITORY, "environment": environment()}
+    late, loaded = run_python(LATE, **how, fork_of="torch"), run_python(LOADED, **how)
     assert late.stdout.endswith("late\n"), late.stderr
     assert loaded.stdout.endswith("as before\n"), loaded.stderr
 

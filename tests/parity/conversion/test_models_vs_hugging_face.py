@@ -212,7 +212,8 @@ def test_white_space_is_read_alike_on_all_roads(tmp_path, kind):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
     plain = tokenizer("a good", "bad x")["input_ids"]
     assert plain == hubs[0].encode("a good", "bad x").tolist()
-    for before, inside, after in itertools.product(SPACES, SPACES[1:], SPACES):
+    spaces = ("", "\t\u3000 ") if kind in ("regression", "multi_label") else SPACES  # they are read as classification's
+    for before, inside, after in itertools.product(spaces, spaces[1:], spaces):
         pair = f"{before}a{inside}good{after}", f"{after}bad{inside}x{before}"
         if kind == "question_answering":  # the question is stripped by the user
             read = pair[0].strip().replace("\n", " ").replace("\r", " "), pair[1].replace("\n", " ").replace("\r", " ")

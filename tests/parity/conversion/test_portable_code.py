@@ -2,8 +2,6 @@
 
 import os
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.config import SWITCHES
 from roberta_plugin.models.state_dicts import SEGMENTS
+from tests.forked_training import run_python
 from tests.hugging_face import code_in, import_transformers
 from tests.refusals import refused
 from tests.tiny_conversions import HEAD, batch, changed, comes_back, imported, opened, write_checkpoint
@@ -253,7 +252,7 @@ def test_the_code_of_the_card_runs_in_a_process_without_us(recipe, tmp_path):
     code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
     code = code.replace("FOLDER", str(folder)) + "\nimport sys; assert 'roberta_plugin' not in sys.modules\n"
     variables = {**os.environ, "HF_MODULES_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=variables, cwd=tmp_path, capture_output=True, text=True)
+    done = run_python(code, cwd=tmp_path, environment=variables)
     assert done.returncode == 0, done.stderr
     found = [(each["sequence"], pytest.approx(each["score"], rel=1e-4)) for each in eval(done.stdout)]
     filled = RobertaHub.from_pretrained(ours).fill_mask("A text with <mask>.", topk=len(found))

@@ -6,18 +6,18 @@ from tokenizers import Regex, normalizers
 from roberta_plugin.data.white_space import WHITE_SPACE, is_blank, one_line, rstrip, strip
 from roberta_plugin.finetuning.records import as_read
 
-CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 SAMPLE = [*(chr(code) for code in range(0x21)), *WHITE_SPACE[6:], "\u180e", "\u200b", "\u2060", "\ufeff"]
 
 
 def test_it_is_that_of_strip_and_of_regular_expressions_over_all_code_points():
-    text = "".join(CHARACTERS)
+    characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    text = "".join(characters)
     kept = set(normalizers.Replace(Regex(r"\s"), "").normalize_str(text))
     strip_theirs = normalizers.Strip().normalize_str
     wanted = sorted(WHITE_SPACE)
-    assert [each for each in CHARACTERS if each not in kept] == wanted
-    assert [each for each in CHARACTERS if is_blank(each)] == wanted
-    assert [each for each in CHARACTERS if not strip_theirs(each)] == wanted
+    assert [each for each in characters if each not in kept] == wanted
+    assert [each for each in characters if is_blank(each)] == wanted
+    assert [each for each in characters if not strip_theirs(each)] == wanted
 
 
 @pytest.mark.parametrize("space", SAMPLE, ids=ascii)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from roberta_plugin import registry
-from tests.unit.test_registry import in_new_process
+from tests.unit.test_registry import in_fork
 
 NAMES = [
     f"roberta_plugin.{name}" for extension in registry.all_extensions().values() for name in sorted(extension.moved)
@@ -36,6 +36,6 @@ def test_a_former_name_of_a_module_of_today_is_the_same_object(name):
 
 def test_the_importing_line_is_warned_of_and_other_names_are_refused_as_ever(tmp_path):
     name = FORMER[-1]
-    done = in_new_process(f"import roberta_plugin\nimport {name}\nimport {name}_there_is_none\n", tmp_path)
+    done = in_fork(f"import roberta_plugin\nimport {name}\nimport {name}_there_is_none\n", tmp_path)
     assert f"ModuleNotFoundError: No module named '{name}_there_is_none'" in done.stderr
     assert f"<string>:2: DeprecationWarning: {name} is roberta_plugin.extensions." in done.stderr

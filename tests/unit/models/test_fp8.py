@@ -65,12 +65,14 @@ def test_all_layers_but_the_last_and_no_head_train_in_fp8_and_names_are_the_same
 
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
 def test_a_step_is_close_to_that_in_bf16_and_answers_are_equal(multiplies, is_compiled):
+    """Compiled, with one such layer and the last: to compile each takes seconds."""
     torch._dynamo.reset()
     tokens, masked, targets = make_batch()
     found = []
+    sizes = {**SIZES, "encoder_layers": 2} if is_compiled else SIZES
     for is_fp8 in (False, True):
-        model = our_model(**SIZES, fp8_products=is_fp8).bfloat16()
-        if is_compiled:
+        model = our_model(**sizes, fp8_products=is_fp8).bfloat16()
+        if is_compiled and is_fp8:
             model.compile_parts(backend="aot_eager")
         loss = model(tokens, predicted=gathered(masked, targets))[0]
         gradient = torch.cat([each.flatten() for each in torch.autograd.grad(loss, list(model.parameters()))])

@@ -5,17 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
 
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.models import compiling
 from roberta_plugin.optim.adamw import RobertaAdamW
 from roberta_plugin.tasks.block_task import BlockTask
 from tests.fake_cuda import fake_cuda, moved
+from tests.hugging_face import later
 from tests.tiny_models import gathered, make_batch, our_model
 from tests.unit.models.test_gpu_steps import make_optimizer, make_sample
 
+backends, functorch = later("torch._dynamo.backends.common"), later("torch._functorch.aot_autograd")
 BATCHES = ((17, 9, 13), (17, 17, 17), (12, 8))
 SIZES = {"encoder_layers": 2, "dropout": 0.1, "attention_dropout": 0.1, "attention_backend": "eager"}
 
@@ -37,7 +37,7 @@ def fresh():
 
 
 def runs(graph, _inputs):
-    return make_boxed_func(graph.forward)
+    return functorch.make_boxed_func(graph.forward)
 
 
 def fails_to_compile(_graph, _inputs):
@@ -48,7 +48,7 @@ def fails_at_run_time(_graph, _inputs):
     def run(*_):
         raise RuntimeError("no kernel image is available")
 
-    return make_boxed_func(run)
+    return functorch.make_boxed_func(run)
 
 
 def trained(backend=None, batches=BATCHES, **options):
@@ -82,7 +82,7 @@ def trained(backend=None, batches=BATCHES, **options):
 @pytest.mark.parametrize("when", [fails_to_compile, fails_at_run_time])
 @pytest.mark.parametrize("which", ["forward", "backward"])
 def test_a_compiler_that_fails_is_one_line_and_changes_no_number(which, when, caplog):
-    backend = aot_autograd(
+    backend = backends.aot_autograd(
         fw_compiler=when if which == "forward" else runs, bw_compiler=when if which == "backward" else runs
     )
     expected = trained()
@@ -106,7 +106,7 @@ def test_kernels_that_fail_for_a_later_shape_in_the_backward_pass_are_one_line(c
     options = {"dropout": 0.0, "attention_dropout": 0.0}
     expected = trained(**options)
     with caplog.at_level(logging.INFO):
-        found = trained(aot_autograd(fw_compiler=runs, bw_compiler=fails_later), **options)
+        found = trained(backends.aot_autograd(fw_compiler=runs, bw_compiler=fails_later), **options)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
     assert len(made) == 3
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]

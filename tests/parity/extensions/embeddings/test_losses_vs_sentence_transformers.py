@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from roberta_plugin.extensions.embeddings import similarity
 from roberta_plugin.extensions.embeddings.training import EmbeddingTraining
@@ -15,6 +14,7 @@ from roberta_plugin.finetuning.kinds.bag_of_words import tf_idf
 from tests.hugging_face import later
 
 losses = later("sentence_transformers.sentence_transformer.losses")
+texts_of_sklearn = later("sklearn.feature_extraction.text")
 evaluation = later("sentence_transformers.sentence_transformer.evaluation")
 
 NUM_EXAMPLES, DIM = 7, 6
@@ -103,7 +103,7 @@ def test_the_baseline_is_tf_idf_of_scikit_learn():
     sequences = [rng.integers(0, 30, rng.integers(1, 12)) for _ in range(25)]
     known, judged = sequences[:15], sequences[15:]
     numbers = [str(number) for number in range(30)]
-    theirs = TfidfVectorizer(analyzer=lambda ids: [str(number) for number in ids], vocabulary=numbers)
+    theirs = texts_of_sklearn.TfidfVectorizer(analyzer=lambda ids: [str(number) for number in ids], vocabulary=numbers)
     theirs.fit(known)
     expected = theirs.transform(judged).toarray()
     found = tf_idf(judged, training=known, num_ids=30)

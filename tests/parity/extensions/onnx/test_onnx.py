@@ -24,7 +24,8 @@ from tests.tiny_predictors import CLASSES, write_predictor
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 pytest.importorskip("onnxscript", reason="needs onnxscript")
 TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
-HEADS = {"fill_mask": None, "classification": CLASSES, "tagging": "token_head", "question_answering": "span_head"}
+HEADS = {"fill_mask": None, "classification": CLASSES, "question_answering": "span_head"}
+TOKENS = {"tagging": "token_head"}  # logits of each token, as of fill_mask
 INT8 = {"fill_mask": "the masked-LM loss is", "classification": "of the answers are the same"}
 TEXTS = ["good", "so it is good, or bad", "a bad good one", "bad bad bad bad"]
 RECORDS = {
@@ -92,7 +93,7 @@ def test_an_exported_folder_gives_the_records_of_its_checkpoint(exported, kind):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", [*HEADS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in TOKENS)])
 def test_onnx_runtime_computes_what_our_model_does(exported, kind):
     ours, done = exported(kind)
     assert b".py" not in (done.folder / "model.onnx").read_bytes()  # no stack traces with paths of this machine
@@ -103,7 +104,8 @@ def test_onnx_runtime_computes_what_our_model_does(exported, kind):
         is_token = part.ne(1)
         feed = {"input_ids": part.numpy(), "attention_mask": is_token.long().numpy()}
         found = [torch.tensor(each) for each in session.run(None, feed)]
-        expected = model(part, head=HEADS[kind])[0] if HEADS[kind] else model(part)[0]
+        head = (HEADS | TOKENS)[kind]
+        expected = model(part, head=head)[0] if head else model(part)[0]
         if kind == "classification":
             torch.testing.assert_close(found[0], expected, **TOLERANCE)
         elif kind == "question_answering":

@@ -49,12 +49,14 @@ def f1(given, right, version):
     return 2 * precision * recall / (precision + recall)
 
 
-EVERY_PUNCTUATION = PUNCTUATION | {c for c in map(chr, range(sys.maxunicode)) if unicodedata.category(c)[0] == "P"}
+@functools.cache
+def every_punctuation():
+    return PUNCTUATION | {c for c in map(chr, range(sys.maxunicode)) if unicodedata.category(c)[0] == "P"}
 
 
 def mlqa_segments(text):
     """As mlqa_evaluation_v1.py has them for Chinese, step by step."""
-    text = "".join(character for character in text.lower() if character not in EVERY_PUNCTUATION)
+    text = "".join(character for character in text.lower() if character not in every_punctuation())
     found, word = [], ""
     for character in text:
         if re.search(r"[\u4e00-\u9fa5]", character):
