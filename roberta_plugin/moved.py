@@ -1,4 +1,4 @@
-"""Former names of what extensions hold now: they are imported as before for one version, with a warning.
+"""Former places of what extensions, or other modules, hold now: imported as before for one version, with a warning.
 
 Each extension names its own in its `EXTENSION` (`moved`), so they go with its folder. Modules are found by themselves;
 for a name in a module that is still there, the `__getattr__` of the module asks `find_former_name`.
@@ -14,6 +14,14 @@ from types import ModuleType
 from typing import Any
 
 _PACKAGE = "roberta_plugin."
+IN_TRUNK = {
+    "conversion.formats": ("conversion.settings",),
+    "conversion.huggingface_model": ("conversion.huggingface_parameters",),
+    "data.text_inputs_files": ("data.text_inputs_lines",),
+    "data.text_inputs_tables": ("data.text_inputs_columnar", "data.text_inputs_lines"),
+    "models.checkpoints": ("models.state_dicts",),
+}
+"""Modules of the trunk that were parted -> where their other names are now."""
 
 
 class MovedModules(MetaPathFinder, Loader):
@@ -43,13 +51,19 @@ def install() -> None:
 
 
 def find_former_name(module: str, name: str) -> Any:
-    """What a module of the trunk had by this name, and an extension has now.
+    """What a module of the trunk had by this name, and an extension or another module has now.
 
     Raises:
-        AttributeError: if no extension has it.
+        AttributeError: if none has it.
     """
     from roberta_plugin.registry import all_extensions, load
 
+    for parted in IN_TRUNK.get(module.removeprefix(_PACKAGE), ()) if name[:1] != "_" else ():
+        holder = importlib.import_module(f"{_PACKAGE}{parted}")
+        if name in vars(holder):
+            message = f"{module}.{name} is {holder.__name__}.{name} now; its former name goes with the next version."
+            warnings.warn(message, DeprecationWarning, stacklevel=3)
+            return vars(holder)[name]
     former = f"{module.removeprefix(_PACKAGE)}:{name}"
     for extension in all_extensions().values() if name[:2] != "__" else ():
         if (place := extension.moved.get(former)) is not None:

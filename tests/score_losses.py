@@ -9,7 +9,7 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 
 from roberta_plugin.finetuning.kinds import kind_class
-from roberta_plugin.finetuning.kinds.answers import Official
+from roberta_plugin.finetuning.kinds.answering import Official
 from roberta_plugin.finetuning.training import find_training
 from tests.tiny_validation import validated
 

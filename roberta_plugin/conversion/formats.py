@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.settings import CommonExportSettings
+from roberta_plugin.moved import find_former_name
 from roberta_plugin.registry import FORMATS
 
 
@@ -102,3 +103,8 @@ def instead(*names: str) -> str:
     """
     fitting = [*names, *(name for name, entry in FORMATS.items() if entry.takes_any_layers)]
     return f"--to {' or '.join(fitting)}" if fitting else "roberta_plugin"
+
+
+def __getattr__(name: str) -> Any:
+    """Former names."""
+    return find_former_name(__name__, name)

@@ -31,6 +31,7 @@ from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.models.checkpoints import saved_options
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
 from roberta_plugin.models.state_dicts import FINAL_NORM, ROWS_BEFORE_POSITIONS
+from roberta_plugin.moved import find_former_name
 from roberta_plugin.settings import short
 
 PRE_NORM = "roberta-prelayernorm"  # model_type of encoders that normalize before their sublayers
@@ -362,3 +363,8 @@ def _names_of_classes(names: Mapping[str, Any], path: Path) -> tuple[str, ...]:
             f"{names!r:.100}: correct it."
         )
     return tuple(labels[number] for number in range(len(labels)))
+
+
+def __getattr__(name: str) -> Any:
+    """Former names."""
+    return find_former_name(__name__, name)

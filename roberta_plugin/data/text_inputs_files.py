@@ -32,6 +32,7 @@ from roberta_plugin.data.text_inputs_remote import (
     without_secrets,
 )
 from roberta_plugin.json_files import parse_json
+from roberta_plugin.moved import find_former_name
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.settings import nearest
 
@@ -391,3 +392,8 @@ def _is_jsonl(head: bytes, name: str, *, is_json: bool) -> bool:
             raise unclear_format_error(name)
         return True
     return False
+
+
+def __getattr__(name: str) -> Any:
+    """Former names."""
+    return find_former_name(__name__, name)

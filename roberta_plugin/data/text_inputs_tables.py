@@ -22,6 +22,7 @@ from roberta_plugin.data.text_inputs_json import check_json_lines
 from roberta_plugin.data.text_inputs_lines import BLOCK_BYTES, BadLineError, TextLines, each, lines_of_table
 from roberta_plugin.data.text_inputs_quoting import Quotes
 from roberta_plugin.json_files import parse_json
+from roberta_plugin.moved import find_former_name
 from roberta_plugin.settings import short as short
 
 CELL_END, NO_TEXT = b"\xff", b"\xfe"
@@ -336,3 +337,8 @@ def _json_lines(lines: TextLines) -> Iterator[NumberedRow | BadLineError]:
             except ValueError as error:
                 fault = f"it is not valid JSON ({error})"
             yield BadLineError(lines.name, lines.number, fault, _ONE_OBJECT) if fault else (lines.number, content)
+
+
+def __getattr__(name: str) -> Any:
+    """Former names."""
+    return find_former_name(__name__, name)

@@ -52,6 +52,7 @@ from roberta_plugin.models.state_dicts import (
     positions_of,
     read_sizes,
 )
+from roberta_plugin.moved import find_former_name
 from roberta_plugin.settings import choices_of, short
 
 
@@ -397,3 +398,8 @@ def checked(path: Path, option: str, value: Any) -> int | float | bool | str:
     if not is_right:
         raise ValueError(f"{path}: the option {option} of the model must be {wanted}, got {str(value)[:80]!r}.")
     return value  # type: ignore[no-any-return]
+
+
+def __getattr__(name: str) -> Any:
+    """Former names."""
+    return find_former_name(__name__, name)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, by_split, find_files, only_length, read_rows
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.answers import Official
+from roberta_plugin.finetuning.kinds.answering import Official
 from roberta_plugin.finetuning.options import TaskOptions, option
 
 LABELS = ("no", "yes")

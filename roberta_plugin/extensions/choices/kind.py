@@ -44,7 +44,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.data.white_space import strip
 from roberta_plugin.finetuning.examples import Example, is_missing, label_of
 from roberta_plugin.finetuning.kinds.answer_scores import AnswerScore, answer_score
-from roberta_plugin.finetuning.kinds.answers import Answer, marked
+from roberta_plugin.finetuning.kinds.answering import Answer, marked
 from roberta_plugin.finetuning.kinds.base import HuggingFace, logits_of, rounded
 from roberta_plugin.finetuning.kinds.foreign_rows import named_options
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, mean_probabilities

@@ -35,7 +35,7 @@ from roberta_plugin.finetuning.benchmarks.base import (
 )
 from roberta_plugin.finetuning.benchmarks.json_files import FILES, predictions, readme
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.answers import Official
+from roberta_plugin.finetuning.kinds.answering import Official
 from roberta_plugin.progress import terminal_bar
 from roberta_plugin.tables import IN_MEMORY, Row, check_text, with_unique_ids
 

@@ -35,7 +35,7 @@ from roberta_plugin.extensions.embeddings import similarity
 from roberta_plugin.extensions.embeddings.prompts import DEFAULT, PROMPTS, are_prompts, find_prompt
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds import metrics
-from roberta_plugin.finetuning.kinds.answers import Answer, marked
+from roberta_plugin.finetuning.kinds.answering import Answer, marked
 from roberta_plugin.finetuning.kinds.bag_of_words import tf_idf
 from roberta_plugin.finetuning.kinds.base import HuggingFace, is_length, rounded
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, ids_of

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from roberta_plugin.finetuning.kinds.answers import Answer
+from roberta_plugin.finetuning.kinds.answering import Answer
 from roberta_plugin.finetuning.kinds.base import rounded
 from roberta_plugin.finetuning.kinds.lm_head import MaskedLmHead
 from roberta_plugin.finetuning.records import text_of

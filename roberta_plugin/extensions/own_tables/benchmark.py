@@ -47,7 +47,7 @@ from roberta_plugin.finetuning.examples import (
     warn_of_overlap,
 )
 from roberta_plugin.finetuning.kinds import KINDS, table_kind
-from roberta_plugin.finetuning.kinds.answers import OWN
+from roberta_plugin.finetuning.kinds.answering import OWN
 from roberta_plugin.finetuning.kinds.foreign_rows import check_layout
 from roberta_plugin.finetuning.kinds.outputs import HELD_OUT, Outcome
 from roberta_plugin.finetuning.kinds.tables import TableKind

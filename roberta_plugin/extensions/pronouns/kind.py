@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from roberta_plugin.data.white_space import rstrip
 from roberta_plugin.extras import require
-from roberta_plugin.finetuning.kinds.answers import Answer
+from roberta_plugin.finetuning.kinds.answering import Answer
 from roberta_plugin.finetuning.kinds.base import Kind, logits_of
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, judge_two_labels, mean_probabilities
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs

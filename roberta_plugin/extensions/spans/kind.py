@@ -38,7 +38,7 @@ from roberta_plugin.extensions.spans.questions import (
 )
 from roberta_plugin.finetuning.examples import Example, is_missing
 from roberta_plugin.finetuning.kinds.answer_scores import AnswerScore, answer_score
-from roberta_plugin.finetuning.kinds.answers import Answer
+from roberta_plugin.finetuning.kinds.answering import Answer
 from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD, HuggingFace, rounded
 from roberta_plugin.finetuning.kinds.outputs import PER_TOKEN, Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.score_names import BEST, tuned

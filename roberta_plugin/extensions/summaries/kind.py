@@ -46,7 +46,7 @@ from roberta_plugin.extensions.summaries.documents import (
 )
 from roberta_plugin.extensions.summaries.layout import NUM_SPECIALS, SummaryLayout, sentences_of, windows_of
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.answers import Answer, marked
+from roberta_plugin.finetuning.kinds.answering import Answer, marked
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.layouts.texts import Encoder

@@ -54,7 +54,7 @@ from roberta_plugin.extensions.tagging.layout import SplitOfWindows, TaggingLayo
 from roberta_plugin.extensions.tagging.notations import PLAIN, are_entity_tags, types_among, unify
 from roberta_plugin.finetuning.examples import Example, is_missing, number_of, order_labels
 from roberta_plugin.finetuning.kinds import metrics
-from roberta_plugin.finetuning.kinds.answers import Answer
+from roberta_plugin.finetuning.kinds.answering import Answer
 from roberta_plugin.finetuning.kinds.base import HuggingFace, certain, rounded
 from roberta_plugin.finetuning.kinds.outputs import PER_TOKEN, Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.score_names import of_label

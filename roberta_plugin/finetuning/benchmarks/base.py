@@ -28,7 +28,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import brought_by
 from roberta_plugin.finetuning.kinds import kind_class
-from roberta_plugin.finetuning.kinds.answers import Official
+from roberta_plugin.finetuning.kinds.answering import Official
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.outputs import Outcome, RawOutputs
 from roberta_plugin.finetuning.kinds.score_names import find_score

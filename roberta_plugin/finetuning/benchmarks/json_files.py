@@ -23,7 +23,7 @@ from roberta_plugin.finetuning.benchmarks.base import (
     read_rows,
 )
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.answers import Official
+from roberta_plugin.finetuning.kinds.answering import Official
 from roberta_plugin.tables import IN_MEMORY, Row, with_unique_ids
 
 logger = logging.getLogger(__name__)

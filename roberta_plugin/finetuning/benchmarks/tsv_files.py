@@ -19,7 +19,7 @@ from typing import Any
 from roberta_plugin.data.white_space import strip
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Numbers, by_split, find_files
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.answers import Official
+from roberta_plugin.finetuning.kinds.answering import Official
 from roberta_plugin.tables import where, with_unique_ids
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ Extensions register them (`registry.KINDS`); a kind with a loss of its own has a
 Base classes and common parts:
 
     base                every kind
-    answers             a record                   -> the answer of an open model
+    answering           a record                   -> the answer of an open model
     scored              the scores of a kind
     tables              kinds for tables of your own
     texts               kinds of texts and pairs, which may be too long

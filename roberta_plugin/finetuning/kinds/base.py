@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.kinds import KINDS, kind_class, own_kinds
-from roberta_plugin.finetuning.kinds.answers import OWN as OWN
-from roberta_plugin.finetuning.kinds.answers import Answer as Answer
-from roberta_plugin.finetuning.kinds.answers import AnsweringKind, AnswerOptions, Hub
-from roberta_plugin.finetuning.kinds.answers import Official as Official
-from roberta_plugin.finetuning.kinds.answers import marked as marked
+from roberta_plugin.finetuning.kinds.answering import OWN as OWN
+from roberta_plugin.finetuning.kinds.answering import Answer as Answer
+from roberta_plugin.finetuning.kinds.answering import AnsweringKind, AnswerOptions, Hub
+from roberta_plugin.finetuning.kinds.answering import Official as Official
+from roberta_plugin.finetuning.kinds.answering import marked as marked
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, HELD_OUT, Decisions, Outcome, RawOutputs
 from roberta_plugin.finetuning.kinds.scored import ScoredKind
 from roberta_plugin.finetuning.kinds.usage import Exported, pipeline_block

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from roberta_plugin.finetuning.kinds.answers import Answer, marked
+from roberta_plugin.finetuning.kinds.answering import Answer, marked
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.kinds.usage import Exported, note_on_long_texts, pipeline_block
