@@ -303,8 +303,10 @@ class PortableModel:
 
     @property
     def white_space(self) -> WhiteSpace:
-        """How its head reads white space."""
-        return white_space_of(self.head.facts, str(identity.read_record(self.state).get("task")))
+        """How its head reads white space, or how the tokenizer of an export should."""
+        record = identity.read_record(self.state)
+        exported = self.head.facts.exported_white_space(record.get("settings") or {})
+        return exported or white_space_of(self.head.facts, str(record.get("task")))
 
     @property
     def reads_pairs(self) -> bool | None:

@@ -309,10 +309,14 @@ class HubCore(nn.Module):
         pooling: Pooling,
         *,
         normalize: bool = False,
+        skipped: int = 0,
         max_tokens: int | None = None,
     ) -> Tensor:
-        """One vector for each sequence (N, D), in fp32 on the CPU: the features of the last layer as `pooling` says."""
-        rows = self.run(sequences, make_pooler(self.model, pooling), max_tokens=max_tokens)
+        """One vector for each sequence (N, D), in fp32 on the CPU: the features of the last layer as `pooling` says.
+
+        The first `skipped` positions are read, but not pooled.
+        """
+        rows = self.run(sequences, make_pooler(self.model, pooling, skipped=skipped), max_tokens=max_tokens)
         vectors = torch.stack(rows) if rows else torch.empty(0, self.dim)
         return F.normalize(vectors, dim=-1) if normalize else vectors
 
@@ -337,14 +341,18 @@ class HubCore(nn.Module):
         return int(self.model.encoder.sentence_encoder.embed_tokens.embedding_dim)  # type: ignore[union-attr, arg-type]
 
 
-def make_pooler(model: nn.Module, pooling: Pooling) -> Callable[[Batch], list[Tensor]]:
+def make_pooler(model: nn.Module, pooling: Pooling, *, skipped: int = 0) -> Callable[[Batch], list[Tensor]]:
     """A function from a batch to one vector (D,) for each row, in fp32 on the CPU.
 
     Raises:
-        ValueError: for an unknown way of pooling.
+        ValueError: for an unknown way of pooling, or a graph that would have to skip positions.
     """
     check_pooling(pooling)
     if isinstance(model, GraphModel):
+        if skipped:
+            raise ValueError(
+                f"The model leaves its prompt out of vectors, and {model.what} pools all tokens: use the checkpoint."
+            )
         return lambda batch: list(model.pooled(batch.tokens, pooling, has_padding=batch.has_padding))
 
     def first_vectors(batch: Batch) -> list[Tensor]:
@@ -353,6 +361,6 @@ def make_pooler(model: nn.Module, pooling: Pooling) -> Callable[[Batch], list[Te
     def pooled_vectors(batch: Batch) -> list[Tensor]:
         lengths = torch.tensor(batch.lengths, device=batch.tokens.device)
         is_token = torch.arange(batch.tokens.size(1), device=batch.tokens.device) < lengths[:, None]  # (B, T)
-        return list(pool(running.features(model, batch).float(), is_token, pooling).cpu())  # (B, D)
+        return list(pool(running.features(model, batch).float(), is_token, pooling, skipped=skipped).cpu())  # (B, D)
 
-    return first_vectors if pooling == "first" else pooled_vectors
+    return first_vectors if pooling == "first" and not skipped else pooled_vectors

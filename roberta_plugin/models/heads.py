@@ -25,14 +25,17 @@ Pooling = Literal["mean", "first", "max"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 
-def pool(features: Tensor, is_token: Tensor, pooling: str) -> Tensor:
+def pool(features: Tensor, is_token: Tensor, pooling: str, *, skipped: int = 0) -> Tensor:
     """Features (B, T, D) -> vectors (B, D): their mean or largest values over all tokens, or the vector of <s>.
 
-    <s> and </s> are tokens, too; `is_token` (B, T) is False at padding.
+    <s> and </s> are tokens, too; `is_token` (B, T) is False at padding. The first `skipped` positions, of a prompt, are
+    left out.
     """
     check_pooling(pooling)
     if pooling == "first":
-        return features[:, 0]
+        return features[:, skipped]
+    if skipped:
+        features, is_token = features[:, skipped:], is_token[:, skipped:]
     if pooling == "max":
         return features.masked_fill(~is_token[..., None], -torch.inf).amax(dim=1)
     sums = features.masked_fill(~is_token[..., None], 0.0).sum(dim=1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from roberta_plugin.extensions.embeddings.prompts import find_prompt
+from roberta_plugin.extensions.embeddings.prompts import find_prompt, num_skipped
 from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.models.heads import Pooling
 
@@ -38,7 +38,7 @@ def embed(
             last layer at <s>; "max", the largest values over all tokens; None: as in training, or the mean.
         normalize: give vectors the length 1, also if they had another length in training.
         prompt_name: which of the model's prompts to put in front of each text, or of the first one of a pair; None: the
-            model's own default, or none.
+            model's own default, or none. Some models leave its tokens out of the vector.
         max_length: most tokens of a text that are read; None: as many as in training.
         max_tokens: most positions of a batch, padding included; None: a number that suits the device.
 
@@ -51,6 +51,7 @@ def embed(
     if prompt := find_prompt(trained, prompt_name, option="prompt_name"):
         texts = [prompt + text if isinstance(text, str) else (prompt + text[0], *text[1:]) for text in texts]
     sequences = [sequence for (sequence,) in hub.as_trained(texts, "stripped", layout)]
+    skipped = num_skipped(trained, prompt, hub.codec.encoder, max_length=layout.max_length)
     pooling = trained.get("pooling", "mean") if pooling is None else pooling
     normalize = normalize or bool(trained.get("normalize"))
-    return hub.pooled(sequences, pooling, normalize=normalize, max_tokens=max_tokens)
+    return hub.pooled(sequences, pooling, normalize=normalize, skipped=skipped, max_tokens=max_tokens)

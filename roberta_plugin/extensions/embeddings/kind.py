@@ -32,7 +32,14 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from roberta_plugin.extensions.embeddings import similarity
-from roberta_plugin.extensions.embeddings.prompts import DEFAULT, PROMPTS, are_prompts, find_prompt
+from roberta_plugin.extensions.embeddings.prompts import (
+    DEFAULT,
+    INCLUDED,
+    PROMPTS,
+    are_prompts,
+    find_prompt,
+    num_skipped,
+)
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.answering import Answer, marked
@@ -43,7 +50,7 @@ from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.kinds.usage import Exported, python_block
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, inputs_of, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
-from roberta_plugin.finetuning.records import as_read, column_of, number_in, number_remedy, text_of
+from roberta_plugin.finetuning.records import WhiteSpace, as_read, column_of, number_in, number_remedy, text_of
 from roberta_plugin.models.heads import Pooling
 from roberta_plugin.record import differences, listed, refuse
 from roberta_plugin.tables import Row, named_format, scan_table, short
@@ -86,6 +93,7 @@ class Embedding(TableKind):
     also_recorded: ClassVar[Mapping[str, Callable[[Any], bool]]] = {
         PROMPTS: are_prompts,
         DEFAULT: lambda value: isinstance(value, str),
+        INCLUDED: lambda value: isinstance(value, bool),
     }
     fields: ClassVar[tuple[str, ...]] = ("text", "text_pair")
     baseline_name = "the cosine of TF-IDF"
@@ -94,6 +102,12 @@ class Embedding(TableKind):
     def usage(self, model: Exported) -> str:
         arguments = "".join(f", {name}={value!r}" for name, value in model.model_arguments.items())
         vectors = _POOLED[model.pooling][1]
+        texts, leaves_out = '["A text.", "Another one."]', ""
+        if prompt := find_prompt(self.settings, None):
+            texts = f'[{prompt!r} + text for text in ("A text.", "Another one.")]'
+            if self.settings.get(INCLUDED) is False:
+                vectors = vectors.replace("features[:, 0]", "features[:, skipped]")
+                leaves_out = f'skipped = len(tokenizer({prompt!r})["input_ids"]) - 1\nis_token[:, :skipped] = 0\n'
         if model.is_normalized:
             vectors += "\nvectors = torch.nn.functional.normalize(vectors, dim=-1)"
         return python_block(f"""\
@@ -102,10 +116,10 @@ from transformers import AutoModel, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 model = AutoModel.from_pretrained("FOLDER"{arguments})
-texts = ["A text.", "Another one."]
+texts = {texts}
 inputs = tokenizer(texts, padding=True, {model.cut()}, return_tensors="pt")
-is_token = inputs["attention_mask"][:, :, None]
-with torch.no_grad():
+is_token = inputs["attention_mask"][:, :, None]{".clone()" if leaves_out else ""}
+{leaves_out}with torch.no_grad():
     features = model(**inputs).last_hidden_state
 vectors = {vectors}
 print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
@@ -114,7 +128,15 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
     def card_rows(self, model: Exported) -> dict[str, str]:
         over = "" if model.pooling == "first" else " over all tokens of the text, the special ones included"
         divided = ", divided by their length" if model.is_normalized else ""
-        return {"Vectors": f"{_POOLED[model.pooling][0]} of the last layer{over}{divided}"}
+        prompts = {name: text for name, text in (self.settings.get(PROMPTS) or {}).items() if text}
+        listed = ", ".join(f"{name} `{text!r}`" for name, text in prompts.items())
+        default = self.settings.get(DEFAULT)
+        usual = f"; {default} unless another one is meant" if default in prompts else ""
+        left_out = ", but its tokens are no part of the vector" if self.settings.get(INCLUDED) is False else ""
+        return {
+            "Vectors": f"{_POOLED[model.pooling][0]} of the last layer{over}{divided}",
+            **({"Prompts": f"one goes in front of each text{left_out}: {listed}{usual}"} if prompts else {}),
+        }
 
     @property
     def is_trained(self) -> bool:
@@ -183,6 +205,7 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
             [each.sequences[0] for each in inputs],
             self.pooling,
             normalize=self.normalizes,
+            skipped=num_skipped(self.settings, prompt, self.hub.codec.encoder, max_length=self.max_length),
             max_tokens=self.options.batch_tokens,
         ).numpy()
         answers: list[Answer] = []
@@ -215,6 +238,12 @@ print(torch.cosine_similarity(vectors[0], vectors[1], dim=0).item())""")
             "pooling": options.pooling or "mean",
             "normalize": bool(options.normalize),
         }
+
+    @classmethod
+    @override
+    def exported_white_space(cls, settings: Mapping[str, Any]) -> WhiteSpace | None:
+        # A prompt that is left out is measured alone, with the space at its end.
+        return "kept" if settings.get(INCLUDED) is False else None
 
     @classmethod
     @override

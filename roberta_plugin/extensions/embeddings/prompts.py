@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from roberta_plugin.finetuning.layouts.texts import Encoder
+
 PROMPTS, DEFAULT = "prompts", "default_prompt_name"
+INCLUDED = "include_prompt"  # False: a prompt is read, but its tokens are no part of the vector; mostly left out
 OPTION = "--prompt-name"
 USUAL = ("query", "document")  # names that sentence-transformers knows of every model; empty unless one says otherwise
 
@@ -28,6 +31,16 @@ def find_prompt(settings: Mapping[str, Any], name: str | None, *, option: str = 
         known = f"it has {', '.join(prompts)}" if prompts else "it has none"
         raise ValueError(f"{option} {name}: the model has no prompt of this name, {known}. Name another one.")
     return str(prompts.get(name, ""))
+
+
+def num_skipped(settings: Mapping[str, Any], prompt: str, encoder: Encoder, *, max_length: int) -> int:
+    """Positions of a prompt that are left out of vectors, <s> included: as many as the prompt has alone.
+
+    Example: "query: " of the tokens `query`, `:` and a space, and a model that leaves prompts out -> 4
+    """
+    if not prompt or settings.get(INCLUDED) is not False:
+        return 0
+    return min(1 + len(encoder.ids(prompt)), max_length - 1)
 
 
 def are_prompts(value: object) -> bool:

@@ -28,6 +28,8 @@ from roberta_plugin.conversion.pretrained import build
 from roberta_plugin.conversion.settings import CommonExportSettings
 from roberta_plugin.extensions.sentence_transformers.reading import vectors_of
 from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.layouts.texts import Encoder
+from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.json_files import write_json
 from roberta_plugin.models.heads import pool
 
@@ -68,9 +70,11 @@ def usage(model: PortableModel) -> str:
 
 def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:
     """Write a folder of sentence-transformers, with the mean of all positions if the model has no pooling."""
-    write_huggingface(model, folder, max_shard_bytes=max_shard_bytes, white_space="stripped")
     options: Any = model.state["cfg"]["model"]
     settings = identity.read_record(model.state).get("settings") or {}
+    is_left_out = settings.get("include_prompt") is False  # then the space at a prompt's end counts
+    white_space: WhiteSpace = "kept" if is_left_out else "stripped"
+    write_huggingface(model, folder, max_shard_bytes=max_shard_bytes, white_space=white_space)
     chosen, normalizes = model.vectors
     parts = [("", "Transformer"), ("1_Pooling", "Pooling")]
     if normalizes:
@@ -80,6 +84,8 @@ def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard
         for number, (path, name) in enumerate(parts)
     ]
     pooling = {f"pooling_mode_{mode}": name == chosen for name, mode in _MODES.items()}
+    if is_left_out:
+        pooling["include_prompt"] = False
     max_length = min(settings.get("max_length", options["max_positions"]), options["max_positions"])
     contents: dict[str, Any] = {
         "modules.json": modules,
@@ -111,8 +117,14 @@ def compare_vectors(model: PortableModel, folder: Path) -> None:
         theirs = SentenceTransformer(str(folder), device="cpu", model_kwargs=own, **UNTRUSTED)
         wanted = torch.cat([theirs.encode(list(TEXTS), prompt=each, convert_to_tensor=True) for each in prompts])
     longest = int(settings["max_length"])
-    rows = [row for prompt in prompts for row in rows_of_texts(model, longest, prompt=prompt)]
-    ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=model.vocabulary.pad_id)
     pooling, is_normalized = model.vectors
-    found = pool(our_answers(model, build(model), ids)[0], ids != model.vocabulary.pad_id, pooling)
+    ours, encoder, vectors = build(model), Encoder(model.tokenizer, model.vocabulary), []
+    for prompt in prompts:
+        rows = [torch.tensor(row) for row in rows_of_texts(model, longest, prompt=prompt)]
+        ids = pad_sequence(rows, batch_first=True, padding_value=model.vocabulary.pad_id)
+        is_left_out = bool(prompt) and settings.get("include_prompt") is False
+        skipped = min(1 + len(encoder.ids(prompt)), longest - 1) if is_left_out else 0
+        features = our_answers(model, ours, ids)[0]
+        vectors.append(pool(features, ids != model.vocabulary.pad_id, pooling, skipped=skipped))
+    found = torch.cat(vectors)
     check_same(F.normalize(found, dim=-1) if is_normalized else found, wanted, folder, "vectors")

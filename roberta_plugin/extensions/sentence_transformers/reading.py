@@ -22,7 +22,8 @@ _IDENTITY = "torch.nn.modules.linear.Identity"
 MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
 """Parts of a model that are read; dropout does nothing in a trained model."""
 POOLING: Table = {
-    **known("pooling_mode embedding_dimension word_embedding_dimension include_prompt"),
+    **known("pooling_mode embedding_dimension word_embedding_dimension"),
+    "include_prompt": only(True, False, None),
     **dict.fromkeys(
         (
             *("pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_max_tokens"),
@@ -86,8 +87,8 @@ def is_inside(part: str) -> bool:
     return not path.is_absolute() and ".." not in path.parts and ":" not in part
 
 
-def _pooling(folder: Path, part: str) -> tuple[str, bool, list[str]]:
-    """The pooling of the Pooling part of modules.json, if it includes prompts, and notes."""
+def _pooling(folder: Path, part: str) -> tuple[dict[str, Any], list[str]]:
+    """The settings of the Pooling part of modules.json, and notes."""
     file = folder / part / "config.json"
     how = read_json(file, keys=(), remedy=COPY)
     if how is None:
@@ -106,7 +107,8 @@ def _pooling(folder: Path, part: str) -> tuple[str, bool, list[str]]:
             f"{file}: the pooling is {' and '.join(map(str, modes)) or 'not given'}, and only {', '.join(_POOLINGS)} "
             f"is read here. {_ENCODER_ALONE}"
         )
-    return _POOLINGS[modes[0]], how.get("include_prompt") is not False, notes
+    left_out = {"include_prompt": False} if how.get("include_prompt") is False else {}
+    return {"pooling": _POOLINGS[modes[0]], **left_out}, notes
 
 
 def _read_parts(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -134,15 +136,14 @@ def _read_parts(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
         )
     settings: dict[str, Any] = {}
     notes: list[str] = []
-    are_pooled = not is_cross_encoder
     if not is_cross_encoder:
-        pooling, are_pooled, notes_of_pooling = _pooling(folder, dict(modules)["Pooling"])
-        settings |= {"pooling": pooling, "normalize": "Normalize" in names}
+        pooling, notes_of_pooling = _pooling(folder, dict(modules)["Pooling"])
+        settings |= {**pooling, "normalize": "Normalize" in names}
         notes += notes_of_pooling
     if found is None:
         notes.append(f"{folder} has no {where.name}: prompts for texts, if the model has any, are not known.")
     lengths, notes_of_lengths = _read_lengths(folder, CROSS_ENCODER if is_cross_encoder else SENTENCE_BERT)
-    prompts, notes_of_prompts = _read_prompts(content, where, are_pooled=are_pooled)
+    prompts, notes_of_prompts = _read_prompts(content, where, is_cross_encoder=is_cross_encoder)
     return {**settings, **lengths, **prompts}, [*notes, *notes_of_lengths, *notes_of_prompts]
 
 
@@ -185,7 +186,7 @@ def _read_lengths(folder: Path, fields: Table) -> tuple[dict[str, Any], list[str
     return settings, notes
 
 
-def _read_prompts(content: dict[str, Any], where: Path, *, are_pooled: bool) -> tuple[dict[str, Any], list[str]]:
+def _read_prompts(content: dict[str, Any], where: Path, *, is_cross_encoder: bool) -> tuple[dict[str, Any], list[str]]:
     """The prompts of config_sentence_transformers.json, as settings of the model, and notes.
 
     Raises:
@@ -203,8 +204,8 @@ def _read_prompts(content: dict[str, Any], where: Path, *, are_pooled: bool) -> 
     named = {name: text for name, text in prompts.items() if text}
     if not named:
         return {}, notes
-    if not are_pooled:
-        notes.append(f"{where} has prompts, which are not followed, because its pooling leaves them out: {named}.")
+    if is_cross_encoder:
+        notes.append(f"{where} has prompts, which are not followed here for a CrossEncoder: {named}.")
         return {}, notes
     begin = f" {default!r} is put in front of texts for which no other one is named." if default in named else ""
     notes.append(

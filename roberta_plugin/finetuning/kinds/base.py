@@ -208,6 +208,11 @@ class Kind(ScoredKind, AnsweringKind, ABC):
         free = (vars(each).get("free_settings", ()) for each in cls.__mro__)
         return setting in cls.cut_settings or any(setting in names for names in free)
 
+    @classmethod
+    def exported_white_space(cls, settings: Mapping[str, Any]) -> WhiteSpace | None:
+        """How the tokenizer of an export reads the white space of a text; None: as the model does."""
+        return None
+
     def is_cut(self, split: str) -> bool:
         """True if the rows of a split were held out of the training table, and have no file of their own."""
         has_share = any(self.settings.get(name) is not None for name in self.cut_settings)

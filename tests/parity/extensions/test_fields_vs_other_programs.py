@@ -500,6 +500,7 @@ def test_prompts_of_sentence_transformers_are_put_in_front_of_texts_on_all_roads
         imported(tmp_path / to, tmp_path / f"{to} back")
     again = sentence_transformers.SentenceTransformer(str(tmp_path / "sentence-transformers"), device="cpu")
     assert again.prompts.items() >= prompts.items() and again.default_prompt_name == default
+    check_card(tmp_path / "huggingface", model)
     for folder in ("theirs", "ours", "huggingface back", "sentence-transformers back"):
         hub = RobertaHub.from_pretrained(tmp_path / folder)
         for name, wanted in expected.items():
@@ -512,10 +513,38 @@ def test_prompts_of_sentence_transformers_are_put_in_front_of_texts_on_all_roads
     )
 
 
-def test_prompts_that_pooling_leaves_out_are_not_followed_and_said_so(theirs, tmp_path):
-    vectors_model(theirs, tmp_path / "theirs", prompts={"query": "good: "})
-    folder = changed(tmp_path / "theirs", "1_Pooling/config.json", tmp_path, {"include_prompt": False})
-    assert "which are not followed, because its pooling leaves them out" in " ".join(read_any(folder).notes)
+def check_card(folder, model):
+    """Run the code of a model card, whose texts have the model's default prompt."""
+    code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    made: dict = {}
+    exec(code.replace("FOLDER", str(folder)), made)
+    np.testing.assert_allclose(made["vectors"].numpy(), model.encode(["A text.", "Another one."]), atol=1e-6)
+
+
+@pytest.mark.parametrize(("pooling", "name_of_model"), [("mean", "roberta"), ("cls", "xlm-roberta")])
+def test_prompts_that_pooling_leaves_out_are_read_and_not_pooled_on_all_roads(theirs, tmp_path, pooling, name_of_model):
+    prompts = {"query": "good: ", "passage": "so bad:", "long": "bad " * 60}
+    options = {"prompts": prompts, "default_prompt_name": "passage"}
+    model = vectors_model(theirs, tmp_path / "theirs", name=name_of_model, pooling=pooling, **options)
+    pooled = model.encode(TEXTS, prompt_name="query")
+    model.set_pooling_include_prompt(False)
+    model.save(str(tmp_path / "theirs"))
+    expected = {name: model.encode(TEXTS, prompt_name=name) for name in (*prompts, "document", None)}
+    assert np.abs(expected["query"] - pooled).max() > 0.01
+    imported(tmp_path / "theirs", tmp_path / "ours")
+    for to in ("huggingface", "sentence-transformers"):
+        exported(tmp_path / "ours", tmp_path / to, to)
+    for folder in ("theirs", "ours", "huggingface", "sentence-transformers"):
+        hub = RobertaHub.from_pretrained(tmp_path / folder)
+        for name, wanted in expected.items():
+            np.testing.assert_allclose(hub.embed(TEXTS, prompt_name=name).numpy(), wanted, atol=1e-6)
+        settings = PredictSettings(model=tmp_path / folder, prompt_name="query")
+        found = [each["embedding"] for each in iterate_predictions(settings, [{"text": text} for text in TEXTS])]
+        np.testing.assert_allclose(found, expected["query"], atol=1e-6)
+    again = sentence_transformers.SentenceTransformer(str(tmp_path / "sentence-transformers"), device="cpu")
+    for name, wanted in expected.items():
+        np.testing.assert_allclose(again.encode(TEXTS, prompt_name=name), wanted, atol=1e-6)
+    check_card(tmp_path / "huggingface", model)
 
 
 def test_a_folder_of_sentence_transformers_is_asked_for_what_it_was_made_for(theirs, tmp_path):
