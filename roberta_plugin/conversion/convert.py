@@ -279,11 +279,13 @@ def _labelled(model: PortableModel, labels: tuple[str, ...] | None) -> PortableM
         )
     if len(set(labels)) < len(labels):
         raise ValueError(f"--labels names a class twice: {', '.join(labels)}. Give each another name.")
+    renamed = [f"{own} is {name} now" for own, name in zip(model.labels, labels, strict=False) if own != name]
+    notes = [f"--labels renames the model's classes: {', '.join(renamed)}."] if renamed else []
     data = dict(model.state.get("task_state") or {})
     entry = dict(data.get("data") or {})
     entry["settings"] = {**(entry.get("settings") or {}), "labels": list(labels)}
     state = {**model.state, "task_state": {**data, "data": entry}}
-    return replace(model, labels=labels, state=state)
+    return replace(model, labels=labels, state=state, notes=(*model.notes, *notes))
 
 
 def check_output(folder: Path, *, sources: Sequence[Path | None] = ()) -> None:

@@ -60,6 +60,7 @@ from roberta_plugin.models.checkpoints import architecture, model_arguments, sav
 from roberta_plugin.models.config import check_has_no_switch
 from roberta_plugin.models.head_parameters import CLASSIFICATION, head_prefixes
 from roberta_plugin.models.state_dicts import TOKENS, VERSION, from_older_fairseq
+from roberta_plugin.record import differences, listed, refuse
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +115,50 @@ def read_files(
             f"{checkpoint} was trained with added tokens, but {ADDITIONS}, which holds them, is missing beside the "
             f"tokenizer of {dictionary}: copy it from where the model comes from."
         )
-    return CheckpointFiles(checkpoint, state, dictionary, Vocabulary.load(dictionary), model_tokenizer)
+    vocabulary = Vocabulary.load(dictionary)
+    if (given := tokenizer if data is None else tokenizer or data) is not None:
+        _check_given(checkpoint, state, dictionary, model_tokenizer, given=given)
+    return CheckpointFiles(checkpoint, state, dictionary, vocabulary, model_tokenizer)
+
+
+def _check_given(
+    checkpoint: Path,
+    state: Mapping[str, Any],
+    dictionary: Path,
+    tokenizer: Tokenizer,
+    *,
+    given: str | os.PathLike[str],
+) -> None:
+    """Refuse a tokenizer or dict.txt that was given in place of the model's own, by the record of its training.
+
+    If its own files are not found, another record may describe the same tokenizer in other files: then it is a warning.
+    """
+    trained, ours = identity.read_record(state), tokenizer.description()
+    theirs = trained.get("tokenizer") or {}
+    try:
+        own_dictionary = find_dictionary(checkpoint, dict(state), None)
+        own = find_tokenizer(checkpoint, own_dictionary, None).description()
+    except (FileNotFoundError, ValueError):
+        own = {}
+    names = [name for name in ("kind", "language", "sha256") if (theirs or own).get(name)]
+    before = {"dict.txt": trained.get("vocabulary"), **{name: (theirs or own)[name] for name in names}}
+    now = {"dict.txt": Vocabulary.load(dictionary).sha256, **{name: ours.get(name) for name in names}}
+    changes = differences(
+        before, now, free=lambda name: before[name] is None, named=lambda name: f"the tokenizer's {name}"
+    )
+    if not changes:
+        return
+    if not theirs or own != theirs:
+        logger.warning(
+            f"{checkpoint}: {given} is used in place of its own tokenizer: {listed(changes)}. If it was not trained "
+            "with that, ids stand for other words."
+        )
+        return
+    refuse(
+        f"{checkpoint} was trained with another tokenizer or dict.txt than {given}",
+        changes,
+        f"So ids stand for other words: leave the option out, {own_dictionary.parent} has its own.",
+    )
 
 
 def _with_decisions(state: dict[str, Any], checkpoint: Path) -> dict[str, Any]:

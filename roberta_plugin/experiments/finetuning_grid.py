@@ -49,6 +49,7 @@ _REFUSED = {
     "task": "it follows from the TASK of this command",
     "criterion": "it follows from the TASK of this command",
     "finetune-from-model": "give --model",
+    "train-subset": "runs are trained on the split train, and chosen by the development set",
     "maximize-best-checkpoint-metric": "it follows from the metric of --select",
 }
 

@@ -126,7 +126,7 @@ def plan_finetuning(settings: FinetuneSettings) -> FinetunePlan:
     from roberta_plugin.hub.running import usable_device
 
     roberta_plugin.register()
-    if settings.device is not None and settings.slurm is None:
+    if settings.device is not None:
         usable_device(settings.device)  # it is needed after the trainings only
     has_gpus = torch.cuda.is_available()
     gpus_per_run = int(has_gpus) if settings.gpus_per_run is None else settings.gpus_per_run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,6 +18,7 @@ from roberta_plugin.runs import Choice
 from roberta_plugin.settings import REQUIRED, Checked, check_roads, flag, parse_pairs, setting
 
 Keep = Literal["best", "weights", "all"]
+_LENGTHS = ("max-epoch", "max-update")  # options of fairseq-train
 
 
 def _closed_by_slurm(slurm: Any, place: str) -> dict[str, str]:
@@ -116,6 +118,14 @@ class EvaluateSettings(Checked):
     """Folder of each checkpoint's raw outputs, which are written there, and read if the checkpoint was run before
     (`finetuning/kinds/outputs.py`); None: nothing is stored."""
 
+    def __post_init__(self) -> None:
+        """Check the values, and refuse what is named twice: a model would count twice in its ensemble."""
+        super().__post_init__()
+        for option, values in (("--checkpoint", self.checkpoints), ("--split", self.splits or ())):
+            twice = next((value for value, count in Counter(values).items() if count > 1), None)
+            if twice is not None:
+                raise ValueError(f"{option} names {twice} twice: name each once.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TuningSettings(RunSettings, DataSettings):
@@ -198,7 +208,7 @@ class TuningSettings(RunSettings, DataSettings):
         smallest=2,
         excludes=("data",),
     )
-    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)", road="runs")
+    device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)", road="evaluation")
     grid_only: bool = setting(False, "write the grid file for `roberta sweep`, and stop")
     code: Path | None = None  # folder with the copy of this package that the runs use; None: `output_dir`/.snapshots
     show_progress: bool = False  # whether to show progress bars of the evaluation
@@ -241,6 +251,12 @@ class TuningSettings(RunSettings, DataSettings):
             name, value = flag(item).removeprefix("--"), getattr(self, item.name)
             if value is not None and options.setdefault(name, str(value)) != str(value):
                 raise ValueError(f"--{name} {value} and --set {name}={options[name]} contradict each other.")
+        for name in _LENGTHS if self.epochs is not None else ():
+            if name in options:
+                raise ValueError(
+                    f"--epochs {self.epochs} and --set {name}={options[name]} both say how long a run is: leave one of "
+                    "them out."
+                )
         return options
 
 
@@ -259,8 +275,10 @@ class FinetuneSettings(TuningSettings):
         """Check what can be checked before anything is read."""
         super().__post_init__()
         check_roads(self, _closed_by_slurm(self.slurm, "after --slurm"))
+        if self.slurm is not None:
+            check_roads(self, {"evaluation": "with --slurm, where the job of each run evaluates it"})
         if self.grid_only:
-            roads = ("runs", "restarts")
+            roads = ("runs", "restarts", "evaluation")
             check_roads(self, dict.fromkeys(roads, "with --grid-only (`roberta sweep` has such an option)"))
         if self.slurm is not None and not self.slurm.time and not self.grid_only:
             raise ValueError(

@@ -90,7 +90,8 @@ class Work:
         name = f"{self.root.name}-pretraining"
         self.pretraining = SweepSettings(grid=path, output_dir=folder, job_name=name, keep="weights", **more)
         more = how if resources is None else {"slurm": replace(resources, gpus_per_node=self.num_gpus)}
-        self.how_to_tune = {"device": settings.device, **common, **more}
+        here = {"device": settings.device} if resources is None else {}  # a job has the device that it is given
+        self.how_to_tune = {**here, **common, **more}
         self.record = self.check()
 
     def tuning(self, probe: Probe, **more: Any) -> Any:

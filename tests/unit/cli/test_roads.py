@@ -90,8 +90,9 @@ ROADS = {
         },
         **{
             f"--{name}": f"made --raw . --model m --output-dir o --grid-only --{name} {value}"
-            for name, value in (("parallel", 2), ("keep", "all"), ("device", "cpu"))
+            for name, value in (("parallel", 2), ("keep", "all"))
         },
+        "--device": "made --raw . --model m --output-dir o --slurm time=1:00:00 --device cpu",
         "--folds": "made --data d --model m --output-dir o --folds 3",
     },
     "evaluate": {

@@ -1,6 +1,7 @@
 """Evaluation of all splits, runs whose weights are gone, and the baseline of a constant answer."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,6 +85,14 @@ def two_runs(tmp_path, monkeypatch):
         folder.mkdir()
         torch.save({"model": {"w": torch.ones(1)}}, folder / "best.pt")
     return folders, computed
+
+
+@pytest.mark.parametrize(("option", "twice"), [("checkpoints", "a.pt"), ("splits", "valid")])
+def test_what_is_named_twice_is_refused(tmp_path, option, twice):
+    """One model was an ensemble of two."""
+    given = {"data": tmp_path, "checkpoints": [Path("a.pt")], "output_dir": tmp_path, option: [Path(twice)] * 2}
+    with pytest.raises(ValueError, match=f"--{option.rstrip('s')} names {twice} twice"):
+        EvaluateSettings(**given)
 
 
 def test_a_device_that_is_not_there_is_named(prepared, two_runs, tmp_path):

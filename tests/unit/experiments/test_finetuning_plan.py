@@ -129,6 +129,7 @@ def test_a_cell_has_its_batch_and_updates_however_many_ranks_share_it(tmp_path, 
         ({"num_gpus": 5}, "batch of 16 examples cannot be divided among 5 GPUs per run"),
         ({"train_options": {"max-tokens": "4000"}}, "--set max-tokens=4000: the paper counts a batch in examples"),
         ({"train_options": {"distributed-world-size": "2"}}, "give --gpus-per-run"),
+        ({"train_options": {"train-subset": "valid"}}, "--set train-subset=valid: runs are trained on the split train"),
         ({"train_options": {"lr": "1"}}, "--set lr: the axis lr .* by --only lr=... instead"),
     ],
 )
@@ -145,6 +146,9 @@ def test_options_of_their_own_are_options_of_fairseq_train(tmp_path):
     assert found == {"patience": "3", "bf16": "true", "label-smoothing": "0.1"}
     with pytest.raises(ValueError, match="--patience 3 and --set patience=5 contradict each other"):
         options(patience=3, train_options={"patience": "5"})
+    for name in ("max-epoch", "max-update"):
+        with pytest.raises(ValueError, match=f"--epochs 3 and --set {name}=7 both say how long a run is"):
+            options(epochs=3, train_options={name: "7"})
 
 
 def test_only_rotary_positions_read_longer_texts_than_the_pretraining(tmp_path):
