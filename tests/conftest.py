@@ -124,6 +124,15 @@ def signals_as_before() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@pytest.fixture
+def graphs_as_they_are() -> Iterator[None]:
+    """Compile without a search for common subexpressions: for it, torch imports its compiler of kernels, for seconds."""
+    from torch._functorch import config
+
+    with config.patch(cse=False):
+        yield
+
+
 @contextmanager
 def files_up_to(num_bytes: int) -> Iterator[None]:
     """Let files that grow beyond this be as on a full disk."""

@@ -132,6 +132,7 @@ def test_answers_of_a_model_that_was_trained_with_it_come_from_any_machine():
     torch.testing.assert_close(ours(tokens)[0], theirs(tokens)[0])
 
 
+@pytest.mark.usefixtures("graphs_as_they_are")
 def test_compiled_layers_end_and_begin_at_the_kernel(monkeypatch):
     monkeypatch.setattr(hopper_attention.PackedKernel, "assert_supported", lambda *_, **__: None)
     row, packing, predicted = packed_batch(*make_batch(), multiple=64)

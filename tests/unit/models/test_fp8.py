@@ -64,6 +64,7 @@ def test_all_layers_but_the_last_and_no_head_train_in_fp8_and_names_are_the_same
 
 
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.usefixtures("graphs_as_they_are")
 def test_a_step_is_close_to_that_in_bf16_and_answers_are_equal(multiplies, is_compiled):
     """Compiled, with one such layer and the last: to compile each takes seconds."""
     torch._dynamo.reset()

@@ -190,6 +190,7 @@ def test_pairs_with_the_second_task_stay_on_the_device():
     [("padded", {}), pytest.param("full", {}, marks=pytest.mark.slow), ("packed", RECOMPUTED)],
     ids=str,
 )
+@pytest.mark.usefixtures("graphs_as_they_are")
 def test_compiled_layers_embeddings_and_loss_are_whole_graphs_without_a_warning(kind, options, recwarn):
     """A graph of the embeddings, of a layer, of the last layer, and of head and loss."""
     torch._dynamo.utils.counters.clear()

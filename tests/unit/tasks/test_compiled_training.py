@@ -28,7 +28,7 @@ class OfTests(BlockTask):
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def fresh(graphs_as_they_are):
     torch._dynamo.reset()
     compiling._has_reported.clear()
     torch._dynamo.utils.counters.clear()
