@@ -302,13 +302,13 @@ def test_the_length_is_said_for_the_processor_here_and_the_growth_fits_the_hours
     said = "\n".join(planned(recipe="half-hour").described())
     assert named in said and "(the recipe takes 0.5 h on one core of an AMD EPYC with AVX512-BF16)" in said
     assert ("no bf16" in said) == (not has_bf16)
-    shorter = planned(recipe="half-hour", hours=0.2).parsed
-    first = 1000 if has_bf16 else 556  # 0.4 and 0.222 of 2,500 updates
-    assert shorter.grow_max_tokens == f"0:1024 {first}:2048"
+    shorter = planned(recipe="two-hours", hours=0.6).parsed
+    first, second = (1000, 3800) if has_bf16 else (556, 2111)  # 0.4 and 0.222 of 2,500 and 9,500 updates
+    assert shorter.grow_max_tokens == f"0:1024 {first}:2048 {second}:4096"
     assert shorter.lr_stages.split()[-1] == f"{shorter.max_update}:0"
     launched = planned(recipe="half-hour", slurm={})  # of the nodes, the processor of the login machine says nothing
     assert launched.parsed.matmul_precision == "medium" and "bf16" not in "".join(launched.notes)
-    assert launched.recipe.updates == 11100
+    assert launched.recipe.updates == 9800
 
 
 @pytest.mark.parametrize(
