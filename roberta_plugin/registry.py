@@ -24,6 +24,7 @@ from __future__ import annotations
 import importlib
 import logging
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -404,6 +405,7 @@ problems: list[str] = []
 on_registration: list[Callable[[Extension], None]] = []
 """Called with each extension that comes after `find_extensions`, such as one of a --user-dir."""
 _state = {"found": False, "finding": False}
+_waiting: list[Any] = []  # entry points of installed packages that are not registered yet
 
 
 def all_extensions() -> dict[str, Extension]:
@@ -473,16 +475,21 @@ def leave_out(what: str, owner: Extension, error: BaseException) -> None:
 
 def find_extensions() -> None:
     """Register our own extensions and those of installed packages, once in a process."""
-    if _state["found"] or _state["finding"]:
+    if _state["finding"] or (_state["found"] and not _waiting):
         return
     _state["finding"] = True
     try:
-        own = importlib.import_module(GROUP)
-        modules = (importlib.import_module(each.name) for each in pkgutil.iter_modules(own.__path__, f"{GROUP}."))
-        for extension in sorted((each.EXTENSION for each in modules), key=lambda each: each.position):
-            _add(extension)
-        for point in _entry_points():
-            _add_installed(point)
+        if not _state["found"]:
+            own = importlib.import_module(GROUP)
+            modules = (importlib.import_module(each.name) for each in pkgutil.iter_modules(own.__path__, f"{GROUP}."))
+            for extension in sorted((each.EXTENSION for each in modules), key=lambda each: each.position):
+                _add(extension)
+            _waiting.extend(_entry_points())
+        for point in [each for each in _waiting if not _is_being_imported(each)]:
+            _waiting.remove(point)
+            installed = _add_installed(point)
+            for notify in on_registration if installed and _state["found"] else ():
+                notify(installed)
         _state["found"] = True
     finally:
         _state["finding"] = False
@@ -499,14 +506,23 @@ def _entry_points() -> Iterator[Any]:
             yield point
 
 
-def _add_installed(point: Any) -> None:
-    """Register the extension of an entry point; a fault is one line, and costs only this extension."""
+def _is_being_imported(point: Any) -> bool:
+    """True while a package imports this one and has no extension yet."""
+    spec = getattr(sys.modules.get(point.module), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
+
+
+def _add_installed(point: Any) -> Extension | None:
+    """Register the extension of an entry point, and return it if it is new.
+
+    A fault is one line, and costs only this extension.
+    """
     package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
     try:
         extension = point.load()
         if not isinstance(extension, Extension):
             raise TypeError(f"{point.value} is not a roberta_plugin.registry.Extension")
-        _add(extension, package=package)
+        return extension if _add(extension, package=package) else None
     except (Exception, SystemExit) as error:  # whatever a foreign module raises
         if isinstance(error, ValueError) and isinstance(error.__cause__, ValueError):  # its module called `register`
             error = error.__cause__
@@ -514,6 +530,7 @@ def _add_installed(point: Any) -> None:
         reason = str(error).rstrip(".") or type(error).__name__
         problems.append(f"The extension of {package} is not used: {reason}. {remedy}")
         logger.warning(problems[-1])
+        return None
 
 
 def _add(extension: Extension, *, package: str = "") -> bool:

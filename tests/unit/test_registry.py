@@ -79,6 +79,14 @@ def test_each_faulty_package_is_one_sentence_with_its_name_and_a_remedy_and_the_
     assert all(problem in unknown for problem in problems)
 
 
+def test_a_package_that_imports_the_plugin_before_its_own_extension_is_there_is_registered_later(tmp_path):
+    looks = "from roberta_plugin import registry\nassert list(registry.MASKINGS) == ['uniform']\n"
+    install(tmp_path, {"rare_one": looks + HEAD + RARE.format(name="rare_one")})
+    code = "import rare_one\nfrom roberta_plugin.registry import MASKINGS, problems\nprint(MASKINGS.owner('rare').package, problems)"
+    done = in_new_process(code, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "rare-one 1.0 []\n", "")
+
+
 def test_a_part_that_cannot_be_imported_is_refused_when_it_is_used(tmp_path):
     module = HEAD + RARE.format(name="rare_one")
     install(tmp_path, {"rare_one": module})
