@@ -450,9 +450,11 @@ def test_a_test_set_is_judged_by_what_was_found_before_or_refused(prepare_table,
 def test_a_test_set_is_judged_by_threshold_and_temperature_of_the_run_whatever_options_say(prepare_table, tmp_path):
     """As `roberta predict` decides; a threshold for another metric is none."""
     write_csv(tmp_path / "new.csv", [row for row in rows_of("classification", 60, seed=2) if row["label"] != "none"])
-    prepared, run = two_labels(prepare_table, test="new.csv"), tmp_path / "out" / "runs" / "lr-1" / "seed-1"
+    prepared = two_labels(prepare_table, test="new.csv")
+    run, other = (tmp_path / "out" / "runs" / "lr-1" / f"seed-{seed}" for seed in (1, 2))
     for split in ("valid", "test"):
-        write_outputs(run / "outputs", logits_for(prepared, split, noise=3.0), prepared.split(split))
+        for each in (run, other):
+            write_outputs(each / "outputs", logits_for(prepared, split, noise=3.0), prepared.split(split))
 
     def by(folder, splits, *runs, **options):
         given = {"splits": splits, "options": CustomOptions(**options)}
@@ -472,6 +474,6 @@ def test_a_test_set_is_judged_by_threshold_and_temperature_of_the_run_whatever_o
     (plain,) = by("plain", ["test"])
     assert "threshold" not in plain.ensemble, "as the development set was judged there"
     with pytest.raises(ValueError, match="the ensemble's are found on the development set: evaluate `valid` too"):
-        by("both", ["test"], run, run)
-    (ensemble,) = by("both", ["test"], run, run, threshold=0.25, temperature=1.0)
+        by("both", ["test"], run, other)
+    (ensemble,) = by("both", ["test"], run, other, threshold=0.25, temperature=1.0)
     assert ensemble.ensemble["threshold"] == 0.25
