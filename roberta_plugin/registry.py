@@ -488,8 +488,9 @@ def find_extensions() -> None:
         for point in [each for each in _waiting if not _is_being_imported(each)]:
             _waiting.remove(point)
             installed = _add_installed(point)
-            for notify in on_registration if installed and _state["found"] else ():
-                notify(installed)
+            if installed is not None and _state["found"]:
+                for notify in on_registration:
+                    notify(installed)
         _state["found"] = True
     finally:
         _state["finding"] = False
