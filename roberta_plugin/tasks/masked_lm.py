@@ -165,10 +165,8 @@ class RobertaMaskedLMTask(BlockTask):
             logger.info(f"no counts for initial weights: {start} has others")
             return
         split = options.dataset.train_subset if hasattr(options, "dataset") else "train"
-        files = {
-            folder: [MmapTokens(prefix) for prefix in split_prefixes(os.path.join(folder, split), combine=True)]
-            for folder in data_folders(self.cfg.data)
-        }
+        prefixes = self._prefixes_of(split)
+        files = {folder: list(map(MmapTokens, of_folder)) for folder, of_folder in prefixes.items()}
         num_tokens = {folder: sum(file.num_tokens for file in of_folder) for folder, of_folder in files.items()}
         times = times_read(self.cfg.data, num_tokens, alpha=self.cfg.corpus_alpha)
         begin = time.perf_counter()
@@ -182,13 +180,10 @@ class RobertaMaskedLMTask(BlockTask):
         counted = sum(stop - start for windows, _ in parts for _, start, stop in windows)
         logger.info(f"initial weights from counts of {counted:,} tokens, in {time.perf_counter() - begin:.1f} s")
 
-    def _files_of(self, split: str) -> list[str]:
-        """Prefixes of a split's files in all data folders."""
-        return [
-            prefix
-            for folder in data_folders(self.cfg.data)
-            for prefix in split_prefixes(os.path.join(folder, split), combine=True)
-        ]
+    def _prefixes_of(self, split: str) -> dict[Path, list[str]]:
+        """Prefixes of a split's files by data folder."""
+        folders = data_folders(self.cfg.data)
+        return {folder: split_prefixes(os.path.join(folder, split), combine=True) for folder in folders}
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the criterion: ours, fairseq's masked_lm, or a user's own."""
@@ -277,7 +272,7 @@ class RobertaMaskedLMTask(BlockTask):
         is_wanted = bool(self._train_split) and not getattr(self.cfg, "no_baselines", False)
         if not new or not is_wanted or distributed_utils.get_global_rank() > 0:
             return
-        train = self._files_of(self._train_split)
+        train = [prefix for of_folder in self._prefixes_of(self._train_split).values() for prefix in of_folder]
         for split, counted in baselines_of(train, {split: self._prefixes[split] for split in new}).items():
             self.baselines[split] = counted
             if counted is not None:
