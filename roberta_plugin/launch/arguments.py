@@ -150,7 +150,12 @@ def check_options(parsed: argparse.Namespace, *, is_to_start: bool = True) -> No
     A training that is only planned (`is_to_start`) needs neither a learning rate nor a batch.
     """
     from roberta_plugin.fairseq_workarounds import starts
-    from roberta_plugin.fairseq_workarounds.command_line import check_needed, chosen_classes, with_defaults
+    from roberta_plugin.fairseq_workarounds.command_line import (
+        check_first_weights,
+        check_needed,
+        chosen_classes,
+        with_defaults,
+    )
     from roberta_plugin.tasks.block_task_checks import check_start_options, check_training_options
     from roberta_plugin.tasks.masked_lm_checks import check_positions
 
@@ -163,6 +168,7 @@ def check_options(parsed: argparse.Namespace, *, is_to_start: bool = True) -> No
     if is_to_start:
         check_start_options(parsed)
         starts.start_files(parsed)  # also fetches what compute nodes may not reach
+        check_first_weights(to_config(parsed))
     if parsed.task == OUR_TASK:
         for limit in ("max_tokens", "max_tokens_valid"):
             check_positions(

@@ -62,6 +62,14 @@ def test_contradictions_are_refused(recipe, options, fields, message):
         complete(recipe(*options, **fields))
 
 
+def test_initial_weights_that_the_task_does_not_make_are_refused_before_a_job_is_submitted(recipe):
+    counts = ["--init-attention", "counts", "--init-std", "width"]
+    check_options(parse(complete(recipe(*counts))))
+    other = recipe(*counts, "--task", "masked_lm", "--criterion", "masked_lm")
+    with pytest.raises(ValueError, match="--init-attention counts needs --task roberta_masked_lm"):
+        check_options(parse(complete(other)))
+
+
 def test_a_run_may_continue_another_one_because_its_own_checkpoint_wins_at_a_restart(recipe):
     assert parse(complete(recipe("--restore-file", "old.pt"))).restore_file == "old.pt"
 
